@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import click
 
 import rltrace
@@ -12,7 +14,6 @@ from rltrace.cli import (
     gating,
     jobs,
     looking,
-    planning,
     querying,
     syncing,
 )
@@ -57,12 +58,11 @@ def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
 _GROUPS = {
     "Record": (jobs.wrap, jobs.import_log, jobs.ship),
     "Look": (looking.report, looking.top, exporting.timeline, looking.list_runs, looking.info),
-    "Ask": (querying.query, asking.whatif, asking.compare, planning.plan, planning.triage),
+    "Ask": (querying.query, asking.whatif, asking.compare, asking.plan, asking.triage),
     "Decide": (jobs.experiment, gating.gate, gating.baseline),
     "Keep": (looking.compact, exporting.export),
     "More": (looking.doctor, syncing.sync, completing.completion, help_),
 }
-for _group, _commands in _GROUPS.items():
-    for _command in _commands:
-        main.add_command(_command)
-        main.group_of[_command.name or ""] = _group
+for _command in chain.from_iterable(_GROUPS.values()):
+    main.add_command(_command)
+main.group_of = {one.name or "": heading for heading, of in _GROUPS.items() for one in of}

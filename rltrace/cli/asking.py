@@ -62,9 +62,10 @@ def whatif(
     if not pairs and not alarms:
         with working("replaying the job with each change"):
             found, untold = fixes.ranked(source, walls, tools_hold)
-    section = whatif_section.ranked(base, found, untold, beside)
     if pairs:
         section = whatif_section.one(base, found[0], alarms, beside)
+    else:
+        section = whatif_section.ranked(base, found, untold, beside)
     document = {
         "alarms": alarms,
         "warnings": beside,
@@ -117,3 +118,165 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
     named = {"stage": stage and stage.name, "factor": factor and factor.name}
     document = {**to_json.plain(found), **named}
     options.answer(as_json, document, compare_section.sections(found, (str(before), str(after))))
+
+
+def _stated(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value == "":
+        raise WrongUsage(f"{option.opts[0]} is empty")
+    return value
+
+
+def _seconds(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    from rltrace.analysis.plan.workload_input import seconds
+
+    return None if value is None else seconds(value, option.opts[0])
+
+
+@command(short_help="A design for a workload, before any GPU is rented.")
+@click.argument("workload", required=False, type=click.Path(path_type=Path))
+@click.option("--model", "model__name", callback=_stated, metavar="NAME")
+@click.option("--params", "model__parameters", metavar="70B")
+@click.option("--active", "model__active", metavar="22B")
+@click.option("--gpus", "gpus__kind", callback=_stated, metavar="32xH100")
+@click.option("--prompts", "batch__prompts", type=int)
+@click.option("--group", "batch__group", type=int)
+@click.option("--mean-tokens", "lengths__mean_tokens", type=float)
+@click.option("--cap", "lengths__cap_tokens", type=float)
+@click.option("--prompt-tokens", "lengths__prompt_tokens", type=float)
+@click.option("--tail", "lengths__variation", type=float)
+@click.option("--updates", "batch__updates", type=int)
+@click.option("--env-latency", "environment__latency_s", callback=_seconds, metavar="8s")
+@click.option("--env-calls", "environment__calls", type=float)
+@click.option("--env-workers", "environment__workers", type=int)
+@click.option("--reward-latency", "reward__latency_s", callback=_seconds, metavar="250ms")
+@click.option("--reward-workers", "reward__workers", type=int)
+@click.option("--staleness", "__staleness", metavar="strict|bounded|loose|N")
+@click.option("--reference/--no-reference", "passes__reference", default=None)
+@click.option("--logprob/--no-logprob", "passes__logprob", default=None)
+@click.option("--critic/--no-critic", "passes__critic", default=None)
+@click.option("--sync", "sync__mechanism", metavar="MECHANISM")
+@click.option("--split", "gpus__split", metavar="24:8")
+@click.option("--price", "gpus__usd_per_hour", type=float, metavar="USD")
+@click.option("--stack", "prefers__stack", metavar="hf|fsdp|megatron|nvidia")
+@click.option("--from-run", type=options.RUN_FOLDER, metavar="RUN")
+@click.option("--sweep", metavar="gpus=16..256")
+@options.FULL
+@options.JSON
+def plan(
+    workload: Path | None,
+    from_run: Path | None,
+    sweep: str | None,
+    full: bool,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """A design for a workload, before any GPU is rented: the placement, its step and tokens per
+    dollar, the wall, what fits; with --full the arithmetic and settings to launch it."""
+    from rltrace.analysis.plan import plan as planner
+    from rltrace.analysis.plan import workload_input as given
+    from rltrace.analysis.plan.frameworks import advise
+    from rltrace.report.formats import to_json
+    from rltrace.report.sections import plan_section
+
+    tables = given.read_workload(workload) if workload is not None else {}
+    tables = given.merged(tables, _tables(flags))
+    measured = None
+    if from_run is not None:
+        from rltrace.analysis.run_analysis import RunAnalysis
+        from rltrace.run.location import find_run
+        from rltrace.run.reading import open_readable
+
+        with working("analysing the run"):
+            measured = given.measure(RunAnalysis(open_readable(find_run(from_run))))
+        tables = given.merged(measured.tables, tables)
+
+    def made(tables: dict[str, dict[str, Any]]) -> Any:
+        spec = given.spec_of(tables, str(workload or ""))
+        return spec if measured is None else given.calibrated(spec, measured)
+
+    if sweep is not None:
+        what, values = planner.asked(sweep)
+        with working(f"planning {len(values)} values of {what}"):
+            points = planner.sweep(tables, what, values, made)
+        document = {"swept": what, "points": to_json.plain(points)}
+        options.answer(as_json, document, [plan_section.swept(points, what)])
+        return
+    found = planner.plan(made(tables))
+    advice = advise(found)
+    options.answer(
+        as_json, to_json.of_plan(found, advice), plan_section.sections(found, advice, full)
+    )
+
+
+def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Flags as the tables of a workload file: each is named by its table and key there."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in flags.items():
+        table, _, key = name.partition("__")
+        if value is not None:
+            found.setdefault(table, {})[key] = value
+    if "name" in found.get("model", {}) and "parameters" in found["model"]:
+        raise WrongUsage("give --model or --params, not both")
+    return found
+
+
+_STAGE_SECONDS = click.FloatRange(0, 1e8)
+
+
+@command(short_help="The wall and the first fix, from rough stage seconds.")
+@click.option("--rollout", "stages__rollout", type=_STAGE_SECONDS)
+@click.option("--throughput", "rollout__throughput_s", type=_STAGE_SECONDS)
+@click.option("--reward", "stages__reward", type=_STAGE_SECONDS)
+@click.option("--env", "stages__env", type=_STAGE_SECONDS)
+@click.option("--reference", "stages__reference", type=_STAGE_SECONDS)
+@click.option("--logprob", "stages__logprob", type=_STAGE_SECONDS)
+@click.option("--value", "stages__value", type=_STAGE_SECONDS)
+@click.option("--train", "stages__train", type=_STAGE_SECONDS)
+@click.option("--sync", "stages__sync", type=_STAGE_SECONDS)
+@click.option("--switch", "stages__switch", type=_STAGE_SECONDS)
+@click.option("--overlap", "sync__overlap", type=float, default=0.55, show_default=True)
+@click.option(
+    "--placement", "__placement", metavar="colocated|one-step-off|async", default="colocated"
+)
+@click.option("--params", metavar="7B")
+@click.option("--tokens", type=float)
+@click.option("--learner-gpus", metavar="4xH100")
+@options.JSON
+def triage(
+    params: str | None,
+    tokens: float | None,
+    learner_gpus: str | None,
+    as_json: bool,
+    **flags: Any,
+) -> None:
+    """The wall and the first fix, from rough seconds of a step's stages."""
+    from rltrace.analysis.plan.triage import first_fix
+    from rltrace.analysis.plan.triage import triage as triage_
+    from rltrace.report.formats import to_json
+    from rltrace.report.sections import plan_section
+
+    tables: dict[str, Any] = _tables(flags)
+    tables |= tables.pop("")
+    if not {"rollout", "train"} & {name for name, s in tables.get("stages", {}).items() if s}:
+        raise WrongUsage("give at least --rollout or --train, in seconds")
+    if (params, tokens, learner_gpus) != (None, None, None):
+        _refuse_impossible(tables, params, tokens, learner_gpus)
+    found = triage_(tables)
+    fix = first_fix(found)
+    document = {**to_json.plain(found), "first_fix": to_json.plain(fix), "binding": found.binding}
+    options.answer(as_json, document, [plan_section.triaged(found, fix)])
+
+
+def _refuse_impossible(
+    tables: dict[str, Any], params: str | None, tokens: float | None, gpus: str | None
+) -> None:
+    """Errors: `RltraceError` for training that no hardware does in the seconds stated."""
+    from rltrace.analysis.plan.data_sheets import counted, parameters
+    from rltrace.analysis.whatif.stated import stated
+
+    if params is None or tokens is None or gpus is None:
+        raise WrongUsage("--params, --tokens and --learner-gpus go together: give all three")
+    count, kind = counted(gpus)
+    devices = {"train": count, "name": kind.name.partition("-")[0]}
+    figures = {"model": {"parameters": parameters(params)}, "devices": devices}
+    stated({**tables, **figures, "useful_tokens": tokens}, "the stages")

@@ -1,4 +1,4 @@
-"""What a shell offers after TAB: click knows commands and options, we know runs and queries."""
+"""What a shell offers after TAB: commands, options, runs, named queries."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from rltrace.cli.manual import command
 
-_VARIABLE = "_RLTRACE_COMPLETE"
-"""By which click is asked, as it derives it from the program's name."""
+_VARIABLE = "_RLTRACE_COMPLETE"  # as click derives it from the program's name
 
 
 @command(short_help="Print what your shell needs to complete rltrace's words.")
@@ -39,11 +38,8 @@ def questions(
     from rltrace.report.named_queries import named_queries
 
     if typed.startswith("@"):
-        return [
-            CompletionItem(f"@{query.name}", help=query.explains)
-            for query in named_queries()
-            if query.name.startswith(typed[1:])
-        ]
+        near = (query for query in named_queries() if query.name.startswith(typed[1:]))
+        return [CompletionItem(f"@{query.name}", help=query.explains) for query in near]
     return runs(context, parameter, typed)
 
 

@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rltrace.cli import options
 from rltrace.cli.manual import Command, command
-from rltrace.cli.options import (
-    JSON,
-    RUN,
-    answer,
-    beside_rows,
-    print_json,
-    reads_steps_of_a_run,
-    say,
-)
 from rltrace.cli.output import working
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.safe_text import visible_lines
@@ -28,21 +20,20 @@ from rltrace.trace.safe_text import visible_lines
 if TYPE_CHECKING:
     from rltrace.trace.read.run import OpenedRun
 
-
 _NICENESS = 10  # a job may want the machine meanwhile
 _OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path))
 
 
 @command()
-@RUN
+@options.RUN
 @_OUTPUT
 @click.option(
     "--torch-profile", "profiled", multiple=True, type=click.Path(path_type=Path), metavar="PATH"
 )
 @click.option("--open", "opens", is_flag=True)
 @click.option("--no-browser", is_flag=True)
-@JSON
-@reads_steps_of_a_run
+@options.JSON
+@options.reads_steps_of_a_run
 def timeline(
     run: OpenedRun,
     output: Path | None,
@@ -61,25 +52,24 @@ def timeline(
         raise WrongUsage("--no-browser goes with --open")
     folder = serving.interface() if opens else None
     profiles = [torch_profile.read(f) for p in profiled for f in torch_profile.files_of(p)]
-    path = output if output is not None else beside_rows(run, "timeline.pftrace.gz")
+    path = output if output is not None else options.beside_rows(run, "timeline.pftrace.gz")
     with working("writing the timeline"):
         counts = perfetto.write(run, path, slices.find(run), profiles)
     where = "" if opens else "; open it at https://ui.perfetto.dev"
     said = f"{path}: {counts.slices:,} slices, {counts.arrows:,} arrows{where}"
-    answer(as_json, {"path": str(path), "slices": counts.slices, **asdict(counts)}, said)
+    options.answer(as_json, {"path": str(path), "slices": counts.slices, **asdict(counts)}, said)
     if folder is not None:
         _show(path, folder, not no_browser)
 
 
 def _show(path: Path, folder: Path, browser: bool) -> None:
-    """Serves the timeline until Ctrl-C."""
     import webbrowser
 
     from rltrace.report.perfetto.serving import serving
 
     with serving(path, folder) as address:
-        say(address, err=True)  # a line of its own, to be copied whole
-        say("Ctrl-C ends it", err=True)
+        options.say(address, err=True)  # a line of its own, to be copied whole
+        options.say("Ctrl-C ends it", err=True)
         if browser:
             webbrowser.open(address)
         try:
@@ -94,13 +84,13 @@ def export() -> None:
 
 
 @export.command(cls=Command)
-@RUN
+@options.RUN
 @click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True)
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--lag-budget", type=click.IntRange(min=0), metavar="K")
 @click.option("--until-end", is_flag=True)
 @click.option("--once", is_flag=True)
-@JSON
+@options.JSON
 def prometheus(
     run: Path | None,
     port: int,
@@ -122,7 +112,7 @@ def prometheus(
     if once:
         exporter.judge(waits=True)
         if as_json:
-            print_json(to_json(exporter.values()))
+            options.print_json(to_json(exporter.values()))
         else:
             text = exposition(exporter.values())
             sys.stdout.write(visible_lines(text) if sys.stdout.isatty() else text)
@@ -130,17 +120,17 @@ def prometheus(
 
     def serving(url: str) -> None:
         said = f"{exporter.run}: {url} (Ctrl-C ends it)"
-        answer(as_json, {"run": exporter.run, "url": url}, said)
+        options.answer(as_json, {"run": exporter.run, "url": url}, said)
 
     os.nice(_NICENESS)
     serve(exporter, host, port, until_end, serving)
 
 
 @export.command(cls=Command)
-@RUN
+@options.RUN
 @_OUTPUT
-@JSON
-@reads_steps_of_a_run
+@options.JSON
+@options.reads_steps_of_a_run
 def otlp(run: OpenedRun, output: Path | None, as_json: bool) -> None:
     """Write a run's spans for OpenTelemetry: a file of OTLP JSON, which a collector reads.
 
@@ -148,9 +138,9 @@ def otlp(run: OpenedRun, output: Path | None, as_json: bool) -> None:
     """
     from rltrace.report.formats.otlp import write
 
-    path = output if output is not None else beside_rows(run, "spans.otlp.jsonl")
+    path = output if output is not None else options.beside_rows(run, "spans.otlp.jsonl")
     with working("writing the spans"):
         exported = write(run, path)
     document = {"to": str(path), "spans": dict(exported.spans), "unended": exported.unended}
     unended = f"; {exported.unended:,} that never ended are left out" * (exported.unended > 0)
-    answer(as_json, document, f"{path}: {exported.total:,} spans{unended}")
+    options.answer(as_json, document, f"{path}: {exported.total:,} spans{unended}")

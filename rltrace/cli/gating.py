@@ -50,12 +50,8 @@ def gate(
     from rltrace.run.location import find_run
 
     one_form({"--markdown": markdown, "--json": as_json})
-    words = {
-        MAX_REGRESSION: max_regression,
-        MINIMUM: min,
-        MAXIMUM: max,
-        WALL: () if wall is None else (wall,),
-    }
+    words = {MAX_REGRESSION: max_regression, MINIMUM: min, MAXIMUM: max}
+    words[WALL] = () if wall is None else (wall,)
     project = gate_settings.read_settings(Path.cwd())
     asked = gate_settings.stated(words, baseline).over(project)
     judged = runs or [find_run(None)]

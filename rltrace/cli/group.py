@@ -1,11 +1,10 @@
-"""What is said of a command that fails, and the exit code that goes with it."""
+"""The group of all commands: help by heading, and what failures say."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -25,49 +24,34 @@ _GUESSES = re.compile(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$")
 class Commands(click.Group):
     """A click group whose failures are one sentence and the exit code of docs/api.md."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.group_of: dict[str, str] = {}
-        """The heading that a command stands under in `-h`."""
+    group_of: dict[str, str]  # by command: its heading in `-h`
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added, not by name."""
+        """In the order in which they were added."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """By heading, in that order."""
         longest = max(map(len, self.commands))
         for heading in dict.fromkeys(self.group_of.values()):
-            named = [name for name, group in self.group_of.items() if group == heading]
+            rows = [
+                (name.ljust(longest), self.commands[name].get_short_help_str(64))
+                for name, group in self.group_of.items()
+                if group == heading
+            ]
             with formatter.section(heading):
-                formatter.write_dl(
-                    [
-                        (name.ljust(longest), self.commands[name].get_short_help_str(64))
-                        for name in named
-                    ]
-                )
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click's, which takes a closed pipe for a failure."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # `rltrace query ... | head`
             output.discard()
             ctx.exit(0)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
-        """As click's, which ends in a style of its own."""
-
+    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
         def command() -> Any:
             output.prepare()
-            return click.Group.main(self, args, prog_name, complete_var, False, **extra)
+            return click.Group.main(self, *args, standalone_mode=False, **more)
 
         return ended(command) if standalone_mode else command()
 
@@ -86,18 +70,19 @@ def told(error: BaseException) -> tuple[str, int]:
         return errors.NO_MEMORY, errors.UNREADABLE
     if isinstance(error, OSError):
         output.discard()
-        return (
-            ("", errors.OK)
-            if isinstance(error, BrokenPipeError)
-            else (_of_file(error), errors.UNREADABLE)
-        )
-    if (said := _of_duckdb(error)) is not None:
-        return visible(str(said)), said.exit_code
+        if isinstance(error, BrokenPipeError):
+            return "", errors.OK
+        why, where = error.strerror or str(error), error.filename
+        said = why[:1].lower() + why[1:]
+        if isinstance(where, (str, bytes)):
+            said = visible(f"{os.fsdecode(where)}: {why}")
+        return said, errors.UNREADABLE
+    if (known := _of_duckdb(error)) is not None:
+        return visible(str(known)), known.exit_code
     return _of_ours(error), errors.OUR_MISTAKE
 
 
 def _sentence(error: click.ClickException) -> str:
-    """What click says of a wrong command line, in our style, and where the right ones stand."""
     said = _GUESSES.sub(r" (did you mean \1?)", error.format_message()).rstrip(".")
     said = said[:1].lower() + said[1:]
     context = getattr(error, "ctx", None)
@@ -105,7 +90,6 @@ def _sentence(error: click.ClickException) -> str:
 
 
 def _of_duckdb(error: BaseException) -> errors.RltraceError | None:
-    """What is said where DuckDB could not go on; None where something else failed."""
     duckdb = sys.modules.get("duckdb")  # few commands need it
     if duckdb is None or not isinstance(error, duckdb.Error):
         return None
@@ -115,17 +99,9 @@ def _of_duckdb(error: BaseException) -> errors.RltraceError | None:
 
 
 def _of_ours(error: BaseException) -> str:
-    """What is said of a mistake of rltrace's own: what and where it was, and what helps."""
     *_, frame = (f for f in extract_tb(error.__traceback__) if _PACKAGE in Path(f.filename).parents)
     where = f"{Path(frame.filename).relative_to(_PACKAGE.parent)}:{frame.lineno}"
     return (
         f"this is a mistake in rltrace {__version__} ({type(error).__name__} at {where}), or its "
         f"files were changed: please report it with what `{TRACEBACK}=1` shows"
     )
-
-
-def _of_file(error: OSError) -> str:
-    why, where = error.strerror or str(error), error.filename
-    if isinstance(where, (str, bytes)):
-        return visible(f"{os.fsdecode(where)}: {why}")
-    return why[:1].lower() + why[1:]

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from rltrace.trace.read.run import OpenedRun
 
 _GIVEN = "rltrace.command"
-_ALL = "all"
-"""What `--probe` stands for where no stage is named."""
+_ALL = "all"  # the value of `--probe` where no stage is named
 
 
 @command(
@@ -52,20 +51,16 @@ def wrap(
     from rltrace.run.opening import WrapOptions
     from rltrace.run.wrap import wrap as wrap_
 
-    design = None
-    if probe is not None:
-        design = _design_of(probe, probe_budget, probe_seed)
-    elif probe_budget is not None or probe_seed is not None:
+    design = None if probe is None else _design_of(probe, probe_budget, probe_seed)
+    if probe is None and (probe_budget, probe_seed) != (None, None):
         raise WrongUsage("--probe-budget and --probe-seed go with --probe")
-
     if not command:
         raise WrongUsage("give the command to trace: `rltrace wrap -- python train.py`")
     sys.exit(wrap_(list(command), out, WrapOptions(probe=design, **asked)))
 
 
 def _design_of(stages: str, budget: str | None, seed: int | None) -> Design:
-    """The design for stages such as `"rollout,train"`. Errors: `RltraceError` for a stage that
-    cannot be delayed or a budget out of range."""
+    """The design for stages such as `"rollout,train"`. Errors: `RltraceError`."""
     from random import SystemRandom
 
     from rltrace.hooks.probe.delays import DEFAULT_BUDGET, Design
@@ -144,10 +139,8 @@ def import_log(
         say(note)
     steps = f"steps {done.first_step} to {done.last_step}" if done.steps else "no step"
     trainer = f" ({done.trainer})" if done.trainer else ""  # not every log tells which it was
-    say(
-        f"{done.framework}{trainer}, {done.kind}: {done.steps} steps ({steps}), "
-        f"{done.spans:,} spans, {done.readings:,} readings of counters"
-    )
+    rows = f"{done.spans:,} spans, {done.readings:,} readings of counters"
+    say(f"{done.framework}{trainer}, {done.kind}: {done.steps} steps ({steps}), {rows}")
     say(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")
 
 
@@ -189,34 +182,30 @@ def experiment(
     """
     from rltrace.report.formats import to_json
     from rltrace.report.sections import compare_section
-    from rltrace.run import experiment as change_
     from rltrace.run import experiment as experiment_
 
     if number is not None and words:
         raise WrongUsage("give --fix or --set, not both")
     if resume and out is None:
         raise WrongUsage("--resume goes on in a directory: name it with --out")
-    change_.refuse_what_takes_no_settings(run)
+    experiment_.refuse_what_takes_no_settings(run)
     from rltrace.analysis.run_analysis import RunAnalysis
 
     unwell: tuple[str, ...] = ()
     if words:
-        change, unwell = change_.change_of_words(words), RunAnalysis(run).health.forbids
+        change, unwell = experiment_.change_of_words(words), RunAnalysis(run).health.forbids
     else:
         from rltrace.analysis.summary import verdict
 
         with working("analysing the run"):
             found_by = verdict(RunAnalysis(run))
-        change_.refuse_unwell(found_by.alarms)
-        change = change_.change_of_fix(found_by.fixes, number)
+        experiment_.refuse_unwell(found_by.alarms)
+        change = experiment_.change_of_fix(found_by.fixes, number)
     asked = click.get_current_context().meta[_GIVEN]
     plan = experiment_.plan(run, change, pairs, out, most_pairs, resume=resume, asked=asked)
     warned = (f"alarm: {alarm}" for alarm in unwell)
-    for line in (
-        *warned,
-        *plan.sentences(),
-        *compare_section.expected(change.predicted, change.metric),
-    ):
+    expected = compare_section.expected(change.predicted, change.metric)
+    for line in (*warned, *plan.sentences(), *expected):
         say(line, err=as_json or not dry_run)
     if dry_run:
         if as_json:

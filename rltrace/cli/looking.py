@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rltrace.trace.read.run import OpenedRun
 
 _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip
+_INTERVAL_S = click.FloatRange(min=0.1, max=3600)
 
 
 @command(short_help="The wall, where a step goes, what to change: on one screen.")
@@ -65,8 +66,13 @@ def report(
         options.say(in_short(analysis))
         return
     whole = as_json or markdown or html is not None or full or own_figures
+    own: tuple[OwnFigure, ...] = ()
     with working("analysing the run"):
-        summary = summary_of(analysis, _own_figures(run) if whole else ())
+        if whole:
+            from rltrace.report.sections.evidence_sections import figures_of
+
+            own = figures_of(run)
+        summary = summary_of(analysis, own)
     if as_json:
         from rltrace.report.formats import to_json
 
@@ -99,12 +105,6 @@ def report(
             options.say(str(svg))
         else:
             draw(console())
-
-
-def _own_figures(run: OpenedRun) -> tuple[OwnFigure, ...]:
-    from rltrace.report.sections.evidence_sections import figures_of
-
-    return figures_of(run)
 
 
 @command()
@@ -170,31 +170,23 @@ def compact(run: OpenedRun, delete_segments: bool, as_json: bool) -> None:
         done = compaction.compact(run, tell)
     if delete_segments:
         compaction.delete_segments(run.path)
-    if as_json:
-        options.print_json({"path": str(run.path), **asdict(done)})
-    else:
-        before, after = sum(done.segment_bytes.values()), sum(done.parquet_bytes.values())
-        rows = sum(done.rows.values())
-        sizes = f"{units.size(before)} of segments → {units.size(after)}"
-        there = before and not delete_segments
-        kept = "; the segments are kept (--delete-segments)" if there else ""
-        if not done.settled:
-            kept = "; the job goes on, and the rest is read from its segments"
-        if (url := brought_from(run.path)) is not None:
-            kept = f"; this is a copy, and {url} stays as it is"
-        options.say(f"{run.path}: {rows:,} rows, {sizes}{kept}")
+    before, after = sum(done.segment_bytes.values()), sum(done.parquet_bytes.values())
+    sizes = f"{units.size(before)} of segments → {units.size(after)}"
+    there = before and not delete_segments
+    kept = "; the segments are kept (--delete-segments)" if there else ""
+    if not done.settled:
+        kept = "; the job goes on, and the rest is read from its segments"
+    if (url := brought_from(run.path)) is not None:
+        kept = f"; this is a copy, and {url} stays as it is"
+    said = f"{run.path}: {sum(done.rows.values()):,} rows, {sizes}{kept}"
+    options.answer(as_json, {"path": str(run.path), **asdict(done)}, said)
 
 
 @command(short_help="Watch a run while it is going on.")
 @options.RUN
 @click.option("--once", is_flag=True)
 @click.option(
-    "--interval",
-    "interval_s",
-    type=click.FloatRange(min=0.1, max=3600),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
+    "--interval", "interval_s", type=_INTERVAL_S, default=1.0, show_default=True, metavar="SECONDS"
 )
 @options.JSON
 def top(run: Path | None, once: bool, interval_s: float, as_json: bool) -> None:

@@ -16,8 +16,7 @@ _OF_EVERY_COMMAND = "0  fine", "2  wrong usage", "4  unreadable or missing"
 
 @cache
 def pages() -> dict[str, dict[str, Any]]:
-    """A command's words after `rltrace` to its page: `options`, `examples`, `exits`, `files`,
-    `see`."""
+    """By command: its `options`, `examples`, `exits`, `files`, `see`."""
     return packaged_toml("cli/manual.toml")
 
 
@@ -59,8 +58,7 @@ class Command(click.Command):
 
 
 def exit_codes(own: Sequence[str]) -> list[str]:
-    """A command's exit codes, one a line. `own` are those that not every command has; where they
-    are no numbers they stand alone."""
+    """One a line: `own` and those of every command; where `own` are no numbers, they alone."""
     if not all(code[0].isdigit() for code in own):
         return list(own)
     return sorted([*_OF_EVERY_COMMAND, *own])

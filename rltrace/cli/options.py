@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class Given(click.Path):
-    """A path that is not empty: `"$UNSET"` means neither the newest run nor the working directory.
-    Of a run at a URL, what is new is brought here first."""
+    """A path that is not empty: `"$UNSET"` is neither the newest run nor the working directory."""
 
     def __init__(self, empty: str, is_run: bool = False) -> None:
         super().__init__(path_type=Path)
@@ -47,8 +46,7 @@ RUN_FOLDER = Given("the name of the run is empty: give it or leave it out", is_r
 
 
 def run_path(given: str) -> Path:
-    """Where a run is that was given by its path, its name or its URL, from which what is new is
-    brought, with progress on a terminal. Errors: `RltraceError`."""
+    """The folder of a run by path, name or URL (what is new is fetched). Errors: `RltraceError`."""
     if "://" not in given:
         from rltrace.run.location import named_run
 
@@ -63,27 +61,15 @@ def run_path(given: str) -> Path:
 
 
 STEPS = click.option("--steps", metavar="A..B", help="Of these steps only: 7, 5..9, 5.., ..9.")
-LAST = click.option(
-    "--last",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Of the last N complete steps only, and what came after them.",
-)
+_OF_LAST = "Of the last N complete steps only, and what came after them."
+LAST = click.option("--last", type=click.IntRange(min=1), metavar="N", help=_OF_LAST)
 FULL = click.option("--full", is_flag=True, help="All that is known, in sections.")
 RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=completing.runs)
 
 
-def opens_a_run(function: Callable[..., None]) -> Callable[..., None]:
-    """Opens the run that a command names, or the newest here, whatever is left of it."""
-    return _opening(function, is_readable=False)
+def opens_a_run(function: Callable[..., None], is_readable: bool = False) -> Callable[..., None]:
+    """Opens the run that a command names, or the newest; only a readable one where asked."""
 
-
-def reads_a_run(function: Callable[..., None]) -> Callable[..., None]:
-    """As `opens_a_run`, of which something can be told."""
-    return _opening(function, is_readable=True)
-
-
-def _opening(function: Callable[..., None], is_readable: bool) -> Callable[..., None]:
     @wraps(function)
     def command(run: Path | None, **options: Any) -> None:
         from rltrace.run.location import find_run
@@ -96,8 +82,10 @@ def _opening(function: Callable[..., None], is_readable: bool) -> Callable[..., 
     return command
 
 
+reads_a_run = partial(opens_a_run, is_readable=True)
+
+
 def reads_steps_of_a_run(function: Callable[..., None]) -> Callable[..., None]:
-    """As `reads_a_run`, narrowed to the steps that `--steps` or `--last` says."""
     with_options = STEPS(LAST(function))
 
     @wraps(with_options)
@@ -120,8 +108,8 @@ def narrow_to(run: OpenedRun, steps: str | None, last: int | None) -> None:
 
 
 def beside_rows(run: OpenedRun, name: str) -> Path:
-    """Where a command writes that was told no place: a file of that name in the run. Errors:
-    `RltraceError` where a link stands there, which somebody else may have made."""
+    """A file in the run, where no place was told. Errors: `RltraceError` where a link stands there,
+    which somebody else may have made."""
     from rltrace.trace.untrusted_files import is_elsewhere
 
     path = run.path / name
@@ -154,8 +142,7 @@ def answer(as_json: bool, document: object, shown: str | Iterable[Section]) -> N
 
 
 def print_json(value: object) -> None:
-    """Prints a value as JSON; what JSON does not know, as its text. It is exact and harmless on a
-    terminal: what cannot be printed is written as JSON's own escapes."""
+    """JSON, with what it does not know as text, and what no terminal shows as JSON's escapes."""
     if isinstance(value, dict) and "schema" not in value:
         from rltrace.report.formats.to_json import document_of
 
@@ -173,8 +160,6 @@ def _harmless(line: str) -> str:
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
 
 
-# --- memory that a question of a long run has freed is used again by its next step
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's <malloc.h>
 _KEPT_BYTES = 256 << 20  # free at the end of the heap before any of it is given back
 _APART_BYTES = 64 << 20  # blocks from this size on are given back at once
@@ -182,13 +167,11 @@ _APART_BYTES = 64 << 20  # blocks from this size on are given back at once
 
 @cache
 def reuse_freed() -> None:
-    """Tells the allocator of this process, where it is glibc's and the user has not told it
-    himself, to keep what is freed for the next block.
+    """Has glibc keep what this process frees for the next block, unless the user told it otherwise.
 
-    By itself it gives a block of some megabytes back as soon as it is freed, and the next one is
-    new pages, each of which the kernel fills with zeros first: on a run of 100 million rows that is
-    every seventh second of a report. Only commands do so, never a process in which rltrace is a
-    guest.
+    By itself it gives large blocks back at once, and the kernel fills the pages of the next with
+    zeros: on a run of 100 million rows that is every seventh second of a report. Only commands do
+    so, never a process in which rltrace is a guest.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return

@@ -33,15 +33,14 @@ _SOON_S = 1.0  # what is done by then needs no word
 
 
 def prepare() -> None:
-    """Makes stdout take any text: our signs in plain ones where its encoding has none, and what a
-    job calls things (which may be no text at all) with escapes."""
+    """Lets stdout take any text: plain signs for ours, escapes for all else that it lacks."""
     codecs.register_error(_HANDLER, _plain)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=_HANDLER)
 
 
 def discard() -> None:
-    """Nobody takes the output: what is still to be flushed, at exit too, must not fail again."""
+    """Nobody takes the output: what is flushed at exit must not fail again."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -74,8 +73,7 @@ def show(sections: Iterable[Section]) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal's stderr what takes longer than a second, and leaves nothing there. The
-    function that it gives is told how far that is."""
+    """Shows on stderr what takes more than a second; what it gives is told how far that is."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda far: None
         return
@@ -96,8 +94,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 
 class _Uncommanding:
-    """What is printed for people to the log of GitHub's, which obeys lines that begin with `::` and
-    what follows `##[`: words of a job's might, and are written out."""
+    """A log of GitHub's: it obeys lines with `::` in front and what follows `##[`, so not these."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

@@ -152,8 +152,7 @@ def _answer(sql: str, opened: OpenedRun, as_json: bool, as_csv: bool) -> None:
 
 
 def _interruptible(run: OpenedRun, work: Callable[[], None]) -> None:
-    """Does `work` on a run in a thread of its own: DuckDB does not always hear of Ctrl-C while it
-    works in the main one."""
+    """Works in a thread of its own: in the main one DuckDB does not always hear of Ctrl-C."""
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(work)
         try:

@@ -1,4 +1,4 @@
-"""Commands that move weights: the node that holds and passes on what a learner publishes."""
+"""Commands that move weights: a relay on each node, and its memory and speed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ class SyncCommands(click.Group):
             if missing.name not in _BROUGHT_BY:
                 raise
             needs = f"{ctx.command_path} needs {missing.name}, which is not installed"
-            install = f"pip install {_BROUGHT_BY[missing.name]}"
-            raise RltraceError(f"{needs}: {install}") from None
+            raise RltraceError(f"{needs}: pip install {_BROUGHT_BY[missing.name]}") from None
 
 
 @click.group(cls=SyncCommands)
@@ -100,11 +99,9 @@ def serve(
         if as_json:
             _line(said)
         else:
-            click.echo(
-                f"{said['version']}: {received.manifest.bytes / 1e6:,.1f} MB as "
-                f"{progress.wire_bytes / 1e6:,.1f} MB in {received.seconds:.3f} s from"
-                f" {received.parent}"
-            )
+            size, wire = received.manifest.bytes / 1e6, progress.wire_bytes / 1e6
+            took = f"{received.seconds:.3f} s from {received.parent}"
+            click.echo(f"{said['version']}: {size:,.1f} MB as {wire:,.1f} MB in {took}")
 
     with ended_by_signal() as ended:
         if parent is None:
@@ -144,12 +141,13 @@ def list_(places: tuple[str, ...], as_json: bool) -> None:
     found = policies(*places)
     if as_json:
         print_json({"policies": [asdict(held) for held in found]})
-    for held in found if not as_json else ():
+        return
+    for held in found:
         said = held.trouble or f"version {held.version}"
         click.echo(f"{held.where}  {held.memory_bytes / 1e6:,.1f} MB  {said}")
         for line in _holders(held) or ["nobody"]:
             click.echo(f"    held by {line}")
-    if not found and not as_json:
+    if not found:
         click.echo("there is no policy in shared memory")
 
 
@@ -189,8 +187,6 @@ def _holders(held: HeldPolicy) -> list[str]:
     return seen or ["processes that cannot be seen from here"] * held.is_held
 
 
-# --- how fast it is on this machine
-
 _NEAR = 0.02  # a cut model is told apart from what was asked for by more than this share of it
 
 
@@ -213,17 +209,14 @@ def bench(name: str, megabytes: float, counts: str, rounds: int, as_json: bool) 
     from rltrace.sync.bench.measuring import OWN, measure
     from rltrace.sync.bench.models import model_of
 
-    receivers = _counts(counts)
+    receivers = [int(part) if part.isdecimal() else 0 for part in counts.split(",")]
+    if not all(0 < count <= 1024 for count in receivers):
+        raise WrongUsage(f"--receivers {counts} is no list of numbers: 1,2,4,8")
     model = model_of(name, megabytes)
     rows = measure(model, OWN, receivers, rounds, _progress())
-    document = {
-        "model": model.name,
-        "bytes": model.bytes,
-        "tensors": len(model.tensors),
-        "cores": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg()[0],
-        "rows": [_plain(row, rows) for row in rows],
-    }
+    about = {"model": model.name, "bytes": model.bytes, "tensors": len(model.tensors)}
+    machine = {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
+    document = {**about, **machine, "rows": [_plain(row, rows) for row in rows]}
     answer(as_json, document, [_measured(model, document)])
 
 
@@ -233,13 +226,6 @@ def _progress() -> Callable[[str, bool], None]:
         return lambda now, is_new: click.echo(f"{now} …", err=True) if is_new else None
     width = shutil.get_terminal_size().columns - 1
     return lambda now, _: click.echo(f"\r{now[:width]:{width}}\r", err=True, nl=False)
-
-
-def _counts(text: str) -> list[int]:
-    counts = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
-    if not all(0 < count <= 1024 for count in counts):
-        raise WrongUsage(f"--receivers {text} is no list of numbers: 1,2,4,8")
-    return counts
 
 
 def _plain(row: BenchRow, rows: list[BenchRow]) -> dict[str, Any]:
@@ -271,20 +257,13 @@ def _measured(model: Model, document: dict[str, Any]) -> Section:
     if abs(model.bytes - model.asked_bytes) > _NEAR * model.asked_bytes > 0:
         cut = f" (not {model.asked_bytes / 1e6:,.0f}: layers are moved whole, at least one)"
     about = "{tensors} tensors, {cores} cores, load {load:.1f}".format(**document)
-    rows = (
-        (
-            row["way"],
-            str(row["receivers"]),
-            f"{row['stall_s']['median'] * 1e3:,.1f}",
-            _cell(row["stall_memcpys"], 1, 2),
-            f"{row['end_to_end_s']['median'] * 1e3:,.1f}",
-            f"{row['times']:.2f}",
-            _cell(row["floor_share"], 100, 0),
-            f"{row['between_bytes'] / 1e6:,.0f}",
-        )
-        for row in document["rows"]
-        if "missing" not in row
-    )
+    rows = []
+    for row in (row for row in document["rows"] if "missing" not in row):
+        stall_s, end_s = row["stall_s"]["median"], row["end_to_end_s"]["median"]
+        stall = f"{stall_s * 1e3:,.1f}", _cell(row["stall_memcpys"], 1, 2)
+        end = f"{end_s * 1e3:,.1f}", f"{row['times']:.2f}", _cell(row["floor_share"], 100, 0)
+        moved = f"{row['between_bytes'] / 1e6:,.0f}"
+        rows.append((row["way"], str(row["receivers"]), *stall, *end, moved))
     titles = ("N", "stall ms", "memcpys", "end ms", "times", "% of floor", "MB")
     missing = {row["way"]: row["missing"] for row in document["rows"] if "missing" in row}
     return Section(

@@ -10,25 +10,13 @@ from rltrace.analysis.summary import StepsSummary, Summary
 from rltrace.analysis.timeline.critical_path import UNKNOWN, CriticalPath
 from rltrace.report import units
 from rltrace.report.layout import Section, listed, numbers, table
-from rltrace.report.sections.evidence_sections import (
-    coverage_section,
-    own_figures_section,
-    pointer,
-    probe_section,
-)
-from rltrace.report.sections.freshness_section import (
-    curve_section,
-    has_tail,
-    staleness_section,
-    tail_section,
-)
+from rltrace.report.sections import evidence_sections as evidence
+from rltrace.report.sections import freshness_section as freshness
 from rltrace.report.sections.goodput_section import cascade_section, goodput_section, reward_section
 from rltrace.report.sections.verdict_section import fixes_section, walls_section
 from rltrace.trace.untrusted_files import packaged_toml
 
-STAGES = "Stages"
-"""Title of the section on where a step goes."""
-
+STAGES = "Stages"  # title of the section on where a step goes
 _MOST_STEPS = 6
 _SMALL_REST = 0.01
 _APART = 0.05  # shares that differ by more than this are worth a line
@@ -38,28 +26,28 @@ _TOO_LITTLE = 0.5  # explained: the path says less than the table
 
 def sections(summary: Summary, own_figures: bool = False) -> Iterator[tuple[str, list[Section]]]:
     """`(question, its sections)`; with `own_figures` that on what the framework itself logs."""
-    tail, lags = summary.tail, summary.staleness
+    tail, lags, fresh = summary.tail, summary.staleness, summary.freshness
     handed_only = summary.goodput is not None and summary.goodput.handed_only
     asked: dict[str, list[Section | None]] = {
         "What binds?": [
             walls_section(summary.verdict),
-            probe_section(summary.probe) if summary.probe else None,
+            evidence.probe_section(summary.probe) if summary.probe else None,
         ],
         "Where do time and tokens go?": [
-            stages_section(summary, () if own_figures else pointer(summary)),
-            own_figures_section(summary) if own_figures else None,
+            stages_section(summary, () if own_figures else evidence.pointer(summary)),
+            evidence.own_figures_section(summary) if own_figures else None,
             syncs_section(summary) if summary.syncs else None,
             goodput_section(summary),
             cascade_section(summary.cascade) if summary.cascade else None,
         ],
         "What to change?": [fixes_section(summary.verdict)],
         "Is the data good?": [
-            tail_section(tail) if has_tail(tail) else None,
-            staleness_section(lags, summary.freshness, handed_only) if lags.trajectories else None,
-            curve_section(summary.freshness) if lags.trajectories and lags.largest_lag else None,
+            freshness.tail_section(tail) if freshness.has_tail(tail) else None,
+            freshness.staleness_section(lags, fresh, handed_only) if lags.trajectories else None,
+            freshness.curve_section(fresh) if lags.trajectories and lags.largest_lag else None,
             reward_section(summary.reward, summary.signal) if summary.reward else None,
         ],
-        "Can I believe it?": [coverage_section(summary)],
+        "Can I believe it?": [evidence.coverage_section(summary)],
     }
     shown = {question: [part for part in parts if part] for question, parts in asked.items()}
     titles = {part.title for parts in shown.values() for part in parts}
@@ -83,8 +71,8 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
     scale = units.scale(steps.step_s.mean)
     rows: list[tuple[str, ...]] = []
     for row in summary.stages:
-        tau, exposed, hidden = row.tau_s, row.exposed_s.mean, row.overlapped_s.mean
-        cells = map(scale.show, (tau.mean, tau.p50, tau.p95, exposed, hidden))
+        tau = row.tau_s.mean, row.tau_s.p50, row.tau_s.p95
+        cells = map(scale.show, (*tau, row.exposed_s.mean, row.overlapped_s.mean))
         rows.append((row.name, row.symbol, *cells, units.share(row.share)))
     for name, symbol, spread, share in (
         ("untraced", "", steps.untraced_s, units.share(steps.untraced_share)),
@@ -99,10 +87,8 @@ def stages_section(summary: Summary, more_notes: Iterable[str] = ()) -> Section:
     notes = [f"Means of {what}."]
     if composed is not None:
         notes = [f"{notes[0][:-1]}; placement {composed.placement} ({composed.placement_source})."]
-        if composed.beside:
-            notes.append(
-                "Both sides work all the time: exposed is also what a stage shares with others."
-            )
+        both = "Both sides work all the time: exposed is also what a stage shares with others."
+        notes += [both] * bool(composed.beside)
     figures = numbers("mean", ("p50", 76), "p95", "exposed", ("overlapped", 68), "share")
     return Section(
         STAGES,
@@ -118,27 +104,24 @@ def _step_lines(summary: Summary) -> Iterator[str]:
         yield "No complete step was recorded: these figures are of the whole run."
         return
     step_s = steps.step_s
-    interval = (
-        f" (95 % CI {units.seconds(max(0.0, step_s.low))} to {units.seconds(step_s.high)})"
-        if step_s.n > 1
-        and not summary.run.steps_are_means  # each is the mean of many steps: too narrow
-        else ""
-    )
+    interval = ""
+    if step_s.n > 1 and not summary.run.steps_are_means:  # of means of steps it would be too narrow
+        low, high = units.seconds(max(0.0, step_s.low)), units.seconds(step_s.high)
+        interval = f" (95 % CI {low} to {high})"
     yield f"{units.seconds(step_s.mean)} a step{interval}, {units.plural(step_s.n, 'step')}."
     if steps.warmup:
         slow = [time.step_s for time in steps.times if time.warmup]
         which = f"the first {len(slow)} steps"
         if len(slow) <= _MOST_STEPS:
             which = f"step{'s' * (len(slow) > 1)} {_first_few(steps.warmup)}"
-        each = " each" if len(slow) > 1 else ""
-        yield f"Left out as warm-up: {which} ({units.seconds(sum(slow) / len(slow))}{each})."
+        mean_s = units.seconds(sum(slow) / len(slow)) + " each" * (len(slow) > 1)
+        yield f"Left out as warm-up: {which} ({mean_s})."
     if steps.stalled:
         steady = [time.step for time in steps.times if time.steady]
         whole = " in whole generations" if steps.generations else ""
-        yield (
-            f"Measured: steps {steady[0]} to {steady[-1]}, the longest stretch without a "
-            f"stall{whole}. Stalled: {_first_few(steps.stalled)}."
-        )
+        stretch = f"the longest stretch without a stall{whole}"
+        stalled = _first_few(steps.stalled)
+        yield f"Measured: steps {steady[0]} to {steady[-1]}, {stretch}. Stalled: {stalled}."
     yield from _whole_generations(steps)
     if steps.between_steps_s > 0.01 * step_s.mean * step_s.n:
         yield f"Between the steps: {units.seconds(steps.between_steps_s)} more."
@@ -147,17 +130,13 @@ def _step_lines(summary: Summary) -> Iterator[str]:
 
 
 def _path_lines(path: CriticalPath | None) -> Iterator[str]:
-    """The shares on the critical path, where any differs much from the exposed share."""
     if path is None or not path.is_traced or path.unknown_share >= _TOO_LITTLE:
         return
     work = [one for one in path.shares if one.stage not in (UNKNOWN, "wait")]
-    apart = [
-        f"{one.stage} ({units.share(one.exposed_share)} exposed)"
-        for one in work
-        if abs(one.share - one.exposed_share) > _APART
-    ]
-    if not apart:
+    differ = [one for one in work if abs(one.share - one.exposed_share) > _APART]
+    if not differ:
         return
+    apart = [f"{one.stage} ({units.share(one.exposed_share)} exposed)" for one in differ]
     shown = [f"{one.stage} {units.share(one.share)}" for one in work if one.share >= _SMALL]
     rest = f", unexplained {units.share(path.unknown_share)}" if path.unknown_share else ""
     yield f"Critical path: {', '.join(shown)}{rest}. The table differs in {listed(apart)}."
@@ -169,15 +148,12 @@ def _first_few(steps: Sequence[int]) -> str:
 
 
 def _whole_generations(steps: StepsSummary) -> Iterator[str]:
-    """Where one generation serves several steps, which of them the figures are of."""
     if not steps.steps_per_generation:
         return
     serves = f"One generation serves {steps.steps_per_generation} steps"
     if not steps.generations:
-        yield (
-            f"{serves}, and no generation is whole here: rollout is too large or too small in "
-            "these figures."
-        )
+        why = "no generation is whole here: rollout is too large or too small in these figures"
+        yield f"{serves}, and {why}."
         return
     steady = [time.step for time in steps.times if time.steady]
     generations = units.plural(steps.generations, "generation")
@@ -192,32 +168,21 @@ def _waits(summary: Summary) -> Iterator[str]:
         who, each = units.plural(wait.processes, wait.role or "process"), ""
         if wait.threads > wait.processes:
             who, each = f"{who} in {wait.threads} threads or tasks", " each"
-        yield (
-            f"Waiting for “{wait.name}”: {who}, {units.share(wait.share)} of the time{each} "
-            f"({units.plural(wait.spans, 'time')})."
-        )
+        part, often = units.share(wait.share), units.plural(wait.spans, "time")
+        yield f"Waiting for “{wait.name}”: {who}, {part} of the time{each} ({often})."
 
 
 def syncs_section(summary: Summary) -> Section:
-    """Weight sync, of a run that recorded updates."""
     syncs = summary.syncs
     assert syncs is not None
-    rows = (
-        (
-            role.role,
-            str(role.processes),
-            units.size(role.bytes.mean),
-            units.seconds(role.update_s.mean),
-            units.number(role.bytes_per_s / 1e9),
-            units.seconds(role.stall_s.mean),
-            units.seconds(role.update_s.p50),
-            units.seconds(role.update_s.p95),
-        )
-        for role in syncs.participants
-    )
-    columns = numbers(
-        *(("processes", 76), "bytes", "mean", "GB/s", "stall", ("p50", 76), ("p95", 68))
-    )
+    rows = []
+    for role in syncs.participants:
+        took, rate = role.update_s, units.number(role.bytes_per_s / 1e9)
+        times = map(units.seconds, (role.stall_s.mean, took.p50, took.p95))
+        moved = units.size(role.bytes.mean), units.seconds(took.mean), rate
+        rows.append((role.role, str(role.processes), *moved, *times))
+    titles = ("processes", 76), "bytes", "mean", "GB/s", "stall", ("p50", 76), ("p95", 68)
+    columns = numbers(*titles)
     return Section("Weight sync", tuple(_update_lines(syncs)), table(rows, "role", *columns))
 
 

@@ -22,8 +22,7 @@ from rltrace.trace.safe_text import visible
 from rltrace.trace.schema import TABLES
 from rltrace.trace.untrusted_files import own_files
 
-HARMLESS = {"no-gpu", "version-untested"}
-"""Problems that nothing has to be done about."""
+HARMLESS = {"no-gpu", "version-untested"}  # problems that nothing has to be done about
 _LONGEST = 30  # characters of a name that is shown
 _LONGEST_ARGUMENTS = 40
 _LONGEST_COMMAND = 300
@@ -33,12 +32,10 @@ _MOST_PROCESSES = 16
 
 @dataclass(frozen=True)
 class Inventory:
-    """Everything that `rltrace info` shows. `lasted_s` is from the run's start to the end of its
-    command, which `command_s` are, or of what outlived it, of which `shown_s` are shown (None: all,
-    or not known); `bytes_on_disk` are those of its rows, of which `segment_bytes` in segments and
-    `parquet_bytes` compacted; `running` is None where it has ended, or cannot be told;
-    `unreadable` says why nothing of the run can be read, or is None. `only_some` says why there are
-    no figures of samples."""
+    """What `rltrace info` shows. `lasted_s` is to the end of its command (`command_s`) or of what
+    outlived it, and `shown_s` of it are shown (None: all, or not known). `running` is None where it
+    has ended, or cannot be told; `unreadable` and `only_some` say why nothing can be read, or why
+    there are no figures of samples."""
 
     path: str
     command: str
@@ -67,7 +64,6 @@ def inventory(run: OpenedRun) -> Inventory:
     of_segments = sum(_bytes(run.path / table) for table in TABLES)
     inside = {path.parent for path in compacted.glob("*/*")}
     of_parquet = sum(_bytes(folder) for folder in (compacted, *inside))
-    rows = {table: run.rows(table) for table in TABLES}
     bounds = [p.clock_bound_ns for p in run.processes]
     return Inventory(
         path=str(run.path),
@@ -76,7 +72,7 @@ def inventory(run: OpenedRun) -> Inventory:
         lasted_s=run.lasted_s,
         shown_s=run.shown_s,
         is_compacted=run.is_compacted,
-        rows=rows,
+        rows={table: run.rows(table) for table in TABLES},
         bytes_on_disk=of_segments + of_parquet,
         segment_bytes=of_segments,
         parquet_bytes=of_parquet,
@@ -107,11 +103,14 @@ def section(found: Inventory) -> Section:
     bound = found.clock_bound_ns
     clocks = "not aligned" if bound is None else f"aligned within {units.seconds(bound / 1e9)}"
     nodes = "1 node" if found.nodes == 1 else f"{found.nodes} nodes, clocks {clocks}"
+    kinds = {"segments": found.segment_bytes, "Parquet": found.parquet_bytes}
+    sizes = ", ".join(f"{kind} {units.size(size)}" for kind, size in kinds.items() if size)
+    held = f" ({sizes})" if sizes else ""
     counts = ", ".join(f"{table} {rows:,}" for table, rows in found.rows.items() if rows)
     lines = (
         visible(found.command, _LONGEST_COMMAND),
         *brief([*_problems(found)], _MOST_PROBLEMS),
-        f"{_state(found)}; {_size(found)}",
+        f"{_state(found)}; {units.size(found.bytes_on_disk)} on disk{held}",
         f"{units.plural(len(found.processes), 'process')} on {nodes}",
         f"rows: {counts}" if counts else "no rows: nothing that rltrace knows ran",
     )
@@ -149,13 +148,6 @@ def _state(found: Inventory) -> str:
     if found.running is None:
         return "still running, or ended without saying so"
     return "running" if found.running else "ended without saying so"
-
-
-def _size(found: Inventory) -> str:
-    """What the rows take on the disk, and as what."""
-    kinds = {"segments": found.segment_bytes, "Parquet": found.parquet_bytes}
-    held = ", ".join(f"{kind} {units.size(size)}" for kind, size in kinds.items() if size)
-    return f"{units.size(found.bytes_on_disk)} on disk" + f" ({held})" * bool(held)
 
 
 def _cells(process: TracedProcess) -> tuple[str, ...]:

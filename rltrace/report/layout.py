@@ -10,9 +10,8 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column; it is left out where the page has fewer than `least_width` characters. `copied`:
-    its words are there to be copied and never broken, so that it goes below a table that is too
-    narrow for them."""
+    """A column, left out on pages of fewer than `least_width` characters. `copied`: its words are
+    never broken, so that it goes below a table that is too narrow."""
 
     title: str
     right: bool = False
@@ -98,5 +97,4 @@ def lowered(text: str) -> str:
 
 
 def raised(text: str) -> str:
-    """With a capital first letter, to begin a sentence."""
     return text[:1].upper() + text[1:]

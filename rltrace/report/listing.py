@@ -26,9 +26,8 @@ _NUMBERS = ("lasted", "exit", "processes")
 
 @dataclass(frozen=True)
 class RunEntry:
-    """One run. `start_ns` is None where it cannot be read, `lasted_s` (from there to the end of
-    its command) while it runs or when it ended without saying so; `running` where nobody here can
-    tell."""
+    """One run. None: `start_ns` cannot be read; `lasted_s` (to the end of its command) while it
+    runs or when it ended without saying so; `running` cannot be told here."""
 
     path: str
     command: str
@@ -42,12 +41,12 @@ class RunEntry:
 
 def entries(paths: list[Path]) -> list[RunEntry]:
     """What is known of each run without reading its tables; unreadable ones are listed as such."""
-    return [_entry(path, Liveness(path)) for path in paths]
+    return [_entry(path) for path in paths]
 
 
 def entries_at(url: str) -> list[RunEntry]:
-    """What is known of each run in the folder at a URL, from what describes it; the number of its
-    processes is not known without bringing it. Errors: `RltraceError`, also where there is none."""
+    """What is known of the runs in the folder at a URL without bringing them. Errors:
+    `RltraceError`."""
     from rltrace.trace.transfer.store import Store, child, unreached
 
     alive = Liveness()
@@ -87,31 +86,27 @@ def _cells(entry: RunEntry, longest_name: int | None) -> dict[str, str]:
         return {"run": name, **unknown, "command": visible(entry.problem)}
     began = time.localtime((entry.start_ns or 0) / 1e9)
     code = "-" if entry.exit_code is None else str(entry.exit_code)
+    program, space, arguments = entry.command.partition(" ")
+    if "'" not in program:  # without the folder of the program
+        program = program.rpartition("/")[2] or program
     return {
         "run": name,
         "started": "-" if entry.start_ns is None else time.strftime("%Y-%m-%d %H:%M", began),
         "lasted": "-" if entry.lasted_s is None else units.seconds(entry.lasted_s),
         "exit": "running" if entry.running else code,
         "processes": "-" if entry.processes is None else str(entry.processes),
-        "command": visible(_brief(entry.command)),
+        "command": visible(program + space + arguments),
     }
 
 
-def _brief(command: str) -> str:
-    """Without the folder of its program."""
-    program, space, arguments = command.partition(" ")
-    name = program.rsplit("/", 1)[-1]
-    return command if "'" in program or not name else name + space + arguments
-
-
-def _entry(path: Path, alive: Liveness) -> RunEntry:
+def _entry(path: Path) -> RunEntry:
     try:
         meta = read_run_json(str(path))
         files, _ = own_files(path / PROCESS, ".json")
         processes = sum(1 for file in files if b'"role":"agent"' not in read_own(file))
     except (RltraceError, OSError) as error:
         return _unreadable(str(path), error)
-    return _described(str(path), meta, processes, alive)
+    return _described(str(path), meta, processes, Liveness(path))
 
 
 def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Liveness) -> RunEntry:

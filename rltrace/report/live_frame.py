@@ -6,17 +6,9 @@ import math
 
 from rich.text import Text
 
+from rltrace.analysis.live import snapshot
 from rltrace.analysis.live.roles import IDLE
-from rltrace.analysis.live.snapshot import (
-    ENDED,
-    KILLED,
-    RUNNING,
-    STARTING,
-    LiveWindow,
-    RoleNow,
-    SilentProcess,
-    Snapshot,
-)
+from rltrace.analysis.live.snapshot import LiveWindow, RoleNow, Snapshot
 from rltrace.analysis.live.state import BUSY_OVER_S
 from rltrace.report import units
 from rltrace.report.formats.terminal_tables import COLOURS
@@ -26,6 +18,9 @@ from rltrace.report.run_lines import dropped_lines
 from rltrace.trace.safe_text import visible
 
 _MOST_STOPPED = 2
+_SEPARATOR = " · "
+_SPARKS = "▁▂▃▄▅▆▇█"
+_LATE_STEP = 1.5  # a step that lasts this many times the usual one is told
 _LATE = 3.0  # a trajectory that takes this many times the median is told
 _BRIEF = 1e-3  # a stage that took less of the step than this is not shown
 _QUIET = 0.005  # of a stage with a smaller share of the time nothing is shown
@@ -36,7 +31,9 @@ def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text
     lines = [_title(shown, width), step_line(shown, width), *losses(shown), *figures(shown, width)]
     for block in (dead, stages, roles, slowest):
         lines += block(shown, width)
-    lines = [_harmless(line) for line in lines[: height - bool(hint)]]
+    # Where a name of the job's holds what a terminal would obey, that is written out.
+    most = height - bool(hint)
+    lines = [one if one.plain.isprintable() else Text(visible(one.plain)) for one in lines[:most]]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
         line.no_wrap = True  # it fits, and looking for places to break it at takes a while
@@ -46,15 +43,10 @@ def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text
     return lines
 
 
-def _harmless(line: Text) -> Text:
-    """The line; where a name of the job's holds what a terminal would obey, that is written out."""
-    return line if line.plain.isprintable() else Text(visible(line.plain))
-
-
 def _title(shown: Snapshot, width: int) -> Text:
     job = shown.job
-    style = "bold green" if job.state in (RUNNING, ENDED) else "bold red"
-    if job.state == STARTING:
+    style = "bold green" if job.state in (snapshot.RUNNING, snapshot.ENDED) else "bold red"
+    if job.state == snapshot.STARTING:
         style = "bold yellow"
     state = f"{job.sentence}{' after' if job.is_over else ','} {units.seconds(job.elapsed_s)}"
     about = ", ".join(word for word in (job.framework, shown.placement) if word)
@@ -71,21 +63,15 @@ def losses(shown: Snapshot) -> list[Text]:
     """What the live view has no figures of: details that were dropped, or were not recorded."""
     said = [*dropped_lines(shown.dropped)]
     said += [f"{shown.only_some}: there are no figures of samples"] if shown.only_some else []
-    when = "before its end" if shown.job.is_over else "ago"
-    said += [_stopped_sentence(one, when) for one in shown.stopped[:_MOST_STOPPED]]
+    since = "before its end" if shown.job.is_over else "ago"
+    for one in shown.stopped[:_MOST_STOPPED]:
+        who = of_rank(one.role, one.rank) + pid_on(one.pid, one.host)
+        when = "" if math.isnan(one.silent_s) else f" {units.seconds(one.silent_s)} {since}"
+        why = f": {one.detail}" if one.detail else ""
+        said.append(f"recording stopped in {who}{when}, figures lack what it did since{why}")
     if (others := len(shown.stopped) - _MOST_STOPPED) > 0:
         said.append(f"recording stopped in {units.plural(others, 'more process')}")
     return [Text(f"! {sentence}", style="yellow") for sentence in said]
-
-
-def _stopped_sentence(one: SilentProcess, since: str) -> str:
-    who = of_rank(one.role, one.rank) + pid_on(one.pid, one.host)
-    when = "" if math.isnan(one.silent_s) else f" {units.seconds(one.silent_s)} {since}"
-    why = f": {one.detail}" if one.detail else ""
-    return f"recording stopped in {who}{when}, figures lack what it did since{why}"
-
-
-# --- the blocks: each a title and lines, or none where nothing is known
 
 
 def stages(shown: Snapshot, width: int) -> list[Text]:
@@ -98,24 +84,20 @@ def stages(shown: Snapshot, width: int) -> list[Text]:
     whole_s = window.step_s
     scale = units.scale(whole_s)
     title = Text(f"{f'stages, {of}':<20}", style="bold")
-    title.append(f"{f'τ ({scale.unit})':>10}", style="not bold dim")
-    title.append("  exposed", "not bold dim")
-    lines = [title]
-
-    def add(name: str, style: str, tau_s: float, exposed_s: float, overlapped_s: float) -> None:
-        line = Text(f"  {name:<18}", style=style)
-        figures = f"{scale.show(tau_s):>10}{units.share(exposed_s / whole_s):>9}  "
-        line.append(figures, style="default")
-        drawn = bar(exposed_s / whole_s, overlapped_s / whole_s, cells, style)
-        lines.append(line.append_text(drawn))
-
+    title.append(f"{f'τ ({scale.unit})':>10}  exposed", style="not bold dim")
+    lines, rows = [title], []
     for row in sorted(window.stages, key=lambda row: row.stage in NO_WORK):
         if row.tau_s >= _BRIEF * whole_s:
             overlapped_s = 0.0 if row.stage in NO_WORK else row.tau_s - row.exposed_s
             name, style = f"{row.stage:<12}{row.symbol}", COLOURS.get(row.stage, "")
-            add(name, style, row.tau_s, row.exposed_s, overlapped_s)
+            rows.append((name, style, row.tau_s, row.exposed_s, overlapped_s))
     if (rest_s := window.untraced_s) > _QUIET * whole_s:
-        add("untraced", "dim", rest_s, rest_s, 0.0)
+        rows.append(("untraced", "dim", rest_s, rest_s, 0.0))
+    for name, style, tau_s, exposed_s, overlapped_s in rows:
+        line = Text(f"  {name:<18}", style=style)
+        numbers = f"{scale.show(tau_s):>10}{units.share(exposed_s / whole_s):>9}  "
+        drawn = bar(exposed_s / whole_s, overlapped_s / whole_s, cells, style)
+        lines.append(line.append(numbers, style="default").append_text(drawn))
     return lines
 
 
@@ -177,46 +159,38 @@ def slowest(shown: Snapshot, width: int) -> list[Text]:
 
 def dead(shown: Snapshot, width: int) -> list[Text]:
     """Processes that ended in the middle of something. At a job's own end that is usual."""
-    if not shown.dead or (shown.job.is_over and shown.job.state != KILLED):
+    if not shown.dead or (shown.job.is_over and shown.job.state != snapshot.KILLED):
         return []
     lines = [Text("processes that died at work", style="bold red")]
     for one in shown.dead:
-        where = of_rank(one.role, one.rank) + pid_on(one.pid, one.host)
-        lines.append(Text(f"  {where} died in {one.doing}"))
+        who = of_rank(one.role, one.rank) + pid_on(one.pid, one.host)
+        lines.append(Text(f"  {who} died in {one.doing}"))
     return lines
-
-
-# --- The first lines of the live view: the step, and the figures that matter most.
-
-_SEPARATOR = " · "
-_LATE_STEP = 1.5  # a step that lasts this many times the usual one is told
 
 
 def step_line(shown: Snapshot, width: int) -> Text:
     """The step that is going on, and how long the last ones took."""
     step, window = shown.step, shown.window
+    steps = shown.totals.steps
+    done = f"{units.plural(steps, 'step')} done"
     if shown.dropped is not None:
-        done = units.plural(shown.totals.steps, "whole step")
-    else:
-        done = f"{units.plural(shown.totals.steps, 'step')} done"
+        done = units.plural(steps, "whole step")
     if window is not None:
         done += f", {units.seconds(window.step_s)} each "
     if step is None:
         line = Text(done, style="bold")
-    elif shown.job.is_over:
-        line = Text(f"{step_name(step)} was cut off after {units.seconds(step.elapsed_s)}", "bold")
-        line.append(f"   {done}", style="not bold")
     else:
-        line = Text(f"{step_name(step)}  ", style="bold")
+        elapsed = units.seconds(step.elapsed_s)
         part = step.elapsed_s / step.usual_s if step.usual_s else math.nan
-        if math.isnan(part):
-            line.append(f"{units.seconds(step.elapsed_s)} so far", style="not bold")
+        line = Text(f"{step_name(step)}  ", style="bold")
+        if shown.job.is_over:
+            line = Text(f"{step_name(step)} was cut off after {elapsed}", "bold")
+        elif math.isnan(part):
+            line.append(f"{elapsed} so far", style="not bold")
         else:
-            cells = max(8, min(24, width - 56))
-            line.append_text(
-                bar(min(1.0, part), 0.0, cells, "green" if part < _LATE_STEP else "yellow")
-            )
-            line.append(f" {units.seconds(step.elapsed_s)}", style="not bold")
+            cells, style = max(8, min(24, width - 56)), "green" if part < _LATE_STEP else "yellow"
+            line.append_text(bar(min(1.0, part), 0.0, cells, style))
+            line.append(f" {elapsed}", style="not bold")
             if part >= _LATE_STEP:
                 line.append(f", {part:.1f}× the usual", style="bold yellow")
         line.append(f"   {done}", style="not bold")
@@ -229,15 +203,18 @@ def figures(shown: Snapshot, width: int) -> list[Text]:
     """Tokens, freshness, weights: one line each, where anything is known."""
     window = shown.window
     if window is None:
-        lines = {"so far": _so_far(shown)}
+        told = {"so far": _so_far(shown)}
     else:
-        lines = {
-            "tokens/s": _tokens(shown, window),
-            "samples": _samples(shown, window),
-            "weights": _weights(window),
-        }
-    lines["devices"] = _machines(shown)
-    return [_fitted(name, parts, width) for name, parts in lines.items() if parts]
+        told = {"tokens/s": _tokens(shown, window), "samples": _samples(shown, window)}
+        told["weights"] = _weights(window)
+    told["devices"] = _machines(shown)
+    lines = []
+    for name, parts in ((name, parts) for name, parts in told.items() if parts):
+        while len(parts) > 1 and 10 + len(_SEPARATOR.join(parts)) > width:
+            parts.pop()
+        line = Text(f"{name:<10}", style="bold")
+        lines.append(line.append(_SEPARATOR.join(parts), style="not bold"))
+    return lines
 
 
 def _so_far(shown: Snapshot) -> list[str]:
@@ -253,16 +230,15 @@ def _so_far(shown: Snapshot) -> list[str]:
 
 
 def _tokens(shown: Snapshot, window: LiveWindow) -> list[str]:
-    parts = []
+    parts, trained = [], window.trained
     if window.generated_tokens:
         parts.append(f"{_rate(window.generated_tokens_per_s)} generated")
-    if window.trained is not None and window.trained.tokens:
-        parts.append(f"{_rate(window.trained_tokens_per_s)} trained on")
-        share = units.share(window.trained.useful_tokens / window.trained.tokens)
+    if trained is not None and trained.tokens:
+        share = units.share(trained.useful_tokens / trained.tokens)
+        useful = f"{_rate(shown.goodput)} useful a {shown.devices.kind} ({share})"
         if math.isnan(shown.goodput):
-            parts.append(f"{share} of that useful")
-        else:
-            parts.append(f"{_rate(shown.goodput)} useful a {shown.devices.kind} ({share})")
+            useful = f"{share} of that useful"
+        parts += [f"{_rate(window.trained_tokens_per_s)} trained on", useful]
     return parts
 
 
@@ -323,30 +299,14 @@ def _rate(value: float) -> str:
     return units.count(round(value)) if value >= 100 else units.number(value)
 
 
-def _fitted(name: str, parts: list[str], width: int) -> Text:
-    """As many of the parts as there is room for."""
-    while len(parts) > 1 and 10 + len(_SEPARATOR.join(parts)) > width:
-        parts = parts[:-1]
-    line = Text(f"{name:<10}", style="bold")
-    return line.append(_SEPARATOR.join(parts), style="not bold")
-
-
-# --- bars and columns of characters
-
-_FULL, _SOFT, _EMPTY = "█", "▒", "·"
-_SPARKS = "▁▂▃▄▅▆▇█"
-
-
 def bar(full: float, soft: float, cells: int, style: str) -> Text:
     """`cells` characters for a whole: `full` of it strong, `soft` pale, the rest empty."""
     strong = min(cells, round(full * cells))
     pale = min(cells, round((full + soft) * cells)) - strong
     if full > 0 and not strong and not pale:
         pale = 1
-    line = Text(_FULL * strong, style=style)
-    line.append(_SOFT * pale, style=style)
-    line.append(_EMPTY * (cells - strong - pale), style="dim")
-    return line
+    line = Text("█" * strong, style=style).append("▒" * pale, style=style)
+    return line.append("·" * (cells - strong - pale), style="dim")
 
 
 def sparks(values: list[float]) -> str:

@@ -7,9 +7,7 @@ import math
 from rltrace.analysis.live.snapshot import StepDone, StepNow
 from rltrace.report import units
 
-NO_WORK = ("wait", "other")
-"""Stages in which nothing is done for the samples."""
-
+NO_WORK = ("wait", "other")  # stages in which nothing is done for the samples
 _MOST_STAGES = 4
 
 
@@ -20,14 +18,11 @@ def step_name(step: StepNow | StepDone) -> str:
 
 def line(step: StepDone) -> str:
     """`step 12: 2.10 s (rollout 1.20 s, train 800 ms), 1,234 tokens trained on, lag 1.2`."""
-    worked = sorted(
-        ((s, seconds) for s, seconds in step.tau_s.items() if s not in NO_WORK),
-        key=lambda one: -one[1],
-    )
-    stages = ", ".join(f"{s} {units.seconds(seconds)}" for s, seconds in worked[:_MOST_STAGES])
-    parts = [
-        f"{step_name(step)}: {units.seconds(step.step_s)}" + (f" ({stages})" if stages else "")
-    ]
+    worked = [(stage, s) for stage, s in step.tau_s.items() if stage not in NO_WORK]
+    longest = sorted(worked, key=lambda one: -one[1])[:_MOST_STAGES]
+    stages = ", ".join(f"{stage} {units.seconds(s)}" for stage, s in longest)
+    where = f" ({stages})" if stages else ""
+    parts = [f"{step_name(step)}: {units.seconds(step.step_s)}{where}"]
     if step.trained_tokens:
         parts.append(f"{units.count(step.trained_tokens)} tokens trained on")
     elif step.generated_tokens:
@@ -40,8 +35,7 @@ def line(step: StepDone) -> str:
 def scalars(step: StepDone) -> dict[str, float]:
     """By name; what is not known is left out."""
     values: dict[str, float] = {"rltrace/step_seconds": step.step_s}
-    for stage, seconds in step.tau_s.items():
-        values[f"rltrace/tau_seconds/{stage}"] = seconds
+    values |= {f"rltrace/tau_seconds/{stage}": seconds for stage, seconds in step.tau_s.items()}
     if step.generated_tokens and step.step_s > 0:
         values["rltrace/generated_tokens_per_second"] = step.generated_tokens / step.step_s
     if step.trained_samples:

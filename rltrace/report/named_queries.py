@@ -1,5 +1,4 @@
-"""The queries that come with rltrace: dashboards/sql/<name>.sql, asked as `@<name>`. The first line
-of a file is a comment that says what it answers, in which units."""
+"""The queries that come with rltrace: dashboards/sql/<name>.sql, asked as `@<name>`."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _COMMENT = "-- "
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """One query: `explains` is its first line, `sql` the whole file."""
+    """`explains` is the first line of the file, a comment: what it answers, in which units."""
 
     name: str
     explains: str
@@ -27,8 +26,7 @@ def named_queries() -> tuple[NamedQuery, ...]:
 
 
 def named_query(name: str) -> NamedQuery:
-    """The query of a name, with or without its @; a name that ends with .sql is a file. Errors:
-    `RltraceError` where there is none, with names near it, or where it cannot be read."""
+    """The query of a name, with or without its @, or of a file *.sql. Errors: `RltraceError`."""
     wanted = name.removeprefix("@")
     if wanted.endswith(".sql"):
         return _read(Path(wanted))

@@ -15,7 +15,7 @@ from rltrace.trace.transfer.remote_runs import clock_time
 
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import AsOf
-    from rltrace.analysis.summary import StepsSummary, Summary
+    from rltrace.analysis.summary import Summary
     from rltrace.trace.read.processes import Dropped
     from rltrace.trace.read.run_losses import Damaged
 
@@ -115,50 +115,34 @@ def _stopped(summary: Summary) -> Iterator[str]:
         others = units.plural(len(stopped) - _MOST, "more process")
         yield f"recording stopped in {others}: `rltrace info` lists them"
     if any(one.role != AGENT for one in stopped):
-        yield (
-            "where a process of the job stopped recording, rows are missing: figures are of "
-            f"{_before_that(summary.steps)}"
-        )
-
-
-def _before_that(steps: StepsSummary) -> str:
-    """What was whole when the first process stopped recording."""
-    if not steps.complete:
-        return "the time before, in which no step ended"
-    numbers = [time.step for time in steps.times]
-    if len(numbers) == 1:
-        return f"step {numbers[0]}, which was whole by then"
-    return f"steps {numbers[0]} to {numbers[-1]}, which were whole by then"
-
-
-# --- what every figure is short of
+        numbers = [time.step for time in summary.steps.times]
+        whole = "the time before, in which no step ended"
+        if summary.steps.complete:
+            whole = f"steps {numbers[0]} to {numbers[-1]}, which were whole by then"
+            if len(numbers) == 1:
+                whole = f"step {numbers[0]}, which was whole by then"
+        missing = "where a process of the job stopped recording, rows are missing"
+        yield f"{missing}: figures are of {whole}"
 
 
 def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
-    """What was dropped to keep the run small, a sentence each; nothing where nothing was."""
     if dropped is None:
         return
     tokens = dropped.rows.get(CAPTURED_TOKENS.name, 0)
-    where = " and are at its URL" if dropped.is_shipped else ""
+    what = "were dropped to keep the run small" + " and are at its URL" * dropped.is_shipped
     if details := sum(dropped.rows.values()) - tokens:
-        yield (
-            f"the oldest details were dropped to keep the run small{where} "
-            f"({units.plural(details, 'row')}): figures are of what began later"
-        )
+        rows = units.plural(details, "row")
+        yield f"the oldest details {what} ({rows}): figures are of what began later"
     if tokens:
-        yield (
-            f"captured tokens were dropped to keep the run small{where} "
-            f"({units.plural(tokens, 'token')}): those of the oldest samples are not there"
-        )
+        number = units.plural(tokens, "token")
+        yield f"captured tokens {what} ({number}): those of the oldest samples are not there"
 
 
 def damage_lines(found: tuple[Damaged, ...]) -> Iterator[str]:
-    """One sentence for each process, up to a few."""
     for one in found[:_MOST]:
-        yield (
-            f"what {one.role or 'a process'}{pid_on(one.pid, one.host)} recorded is cut or damaged "
-            f"({listed(one.tables)}): figures are of the rows before that"
-        )
+        who = (one.role or "a process") + pid_on(one.pid, one.host)
+        where = f"is cut or damaged ({listed(one.tables)})"
+        yield f"what {who} recorded {where}: figures are of the rows before that"
     if len(found) > _MOST:
         others = units.plural(len(found) - _MOST, "more process")
         yield f"what {others} recorded is cut or damaged: `rltrace info` lists the files"
@@ -172,16 +156,14 @@ def going_lines(as_of: AsOf) -> Iterator[str]:
         yield f"the run has no end yet: {what} {clock_time(as_of.at_ns)}{ago}"
         return
     hosts = [f"{one.host} since {clock_time(one.since_ns)}" for one in as_of.silent_nodes]
-    yield (
-        f"nothing has come from {listed(hosts)}, and the run has no end (what is here reaches "
-        f"until {clock_time(as_of.at_ns)}{ago}): the node, its agent or its network is gone"
-    )
+    reach = f"what is here reaches until {clock_time(as_of.at_ns)}{ago}"
+    why = "the node, its agent or its network is gone"
+    yield f"nothing has come from {listed(hosts)}, and the run has no end ({reach}): {why}"
 
 
 def outlived_lines(lasted_s: float | None, command_s: float | None) -> Iterator[str]:
     """That a job outlived its command, where it was recorded for longer than that took."""
     if lasted_s is not None and command_s is not None and lasted_s > command_s:
-        yield (
-            f"the job outlived its command, which ended after {units.seconds(command_s)}: what it "
-            f"had started was recorded until {units.seconds(lasted_s)}"
-        )
+        ended, until = units.seconds(command_s), units.seconds(lasted_s)
+        rest = f"what it had started was recorded until {until}"
+        yield f"the job outlived its command, which ended after {ended}: {rest}"

@@ -16,21 +16,14 @@ from rich.text import Text
 
 from rltrace.analysis.fixes.fixes import Fix
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.summary import RunFacts, Summary, Verdict, steps_of, verdict
+from rltrace.analysis.summary import Summary, Verdict, steps_of, verdict
 from rltrace.analysis.walls.wall import LIKELY
 from rltrace.report import run_lines, units
 from rltrace.report.formats.terminal_tables import COLOURS, WIDEST, wrapped
 from rltrace.report.layout import bar, listed, lowered
+from rltrace.report.sections import verdict_section
 from rltrace.report.sections.health_lines import cells
-from rltrace.report.sections.verdict_section import (
-    TYPE_THIS,
-    best_fix,
-    gain_words,
-    model_check,
-    sentences,
-    setting_words,
-    what_is_wrong,
-)
+from rltrace.report.sections.verdict_section import best_fix, gain_words, sentences, setting_words
 from rltrace.trace.read.run import open_run
 from rltrace.trace.run_dir import RUNS_FOLDER
 from rltrace.trace.safe_text import visible
@@ -63,16 +56,18 @@ _ROOMS = (_Room(3, 9, 6, 6), _Room(2, 8, 5, 5), _Room(1, 6, 4, 4), _Room(1, 4, 3
 
 
 def render(summary: Summary, console: Console) -> None:
-    """Prints the screen: at most `MOST_LINES`, which fit into 80 columns and use up to 100."""
+    """Prints at most `MOST_LINES`, which fit into 80 columns and use up to 100."""
     for line in lines(summary, min(console.width, WIDEST)):
         console.print(line, no_wrap=True, soft_wrap=True)
 
 
 def lines(summary: Summary, width: int) -> list[Text]:
     """The screen's lines. Where all of it is too much, each part gives a little."""
+    is_named = Path(summary.run.path).parent.name == RUNS_FOLDER  # where runs lie
+    more = _MORE.format(shlex.quote(visible(summary.run.id)) if is_named else "RUN")
     for room in _ROOMS:
         made = _made((_head, _alarms, _verdict, _where, _change, _health), summary, width, room)
-        made += (Text(line, style="dim") for line in wrapped(_more(summary.run), width))
+        made += (Text(line, style="dim") for line in wrapped(more, width))
         if len(made) <= MOST_LINES:
             break
     return made
@@ -91,15 +86,8 @@ def _made(parts: Iterable[_Part], summary: Summary, width: int, room: _Room) -> 
     return made
 
 
-def _more(run: RunFacts) -> str:
-    """Where there is more of this run: by its name where runs lie, else as it was named."""
-    path = Path(run.path)
-    return _MORE.format(shlex.quote(visible(run.id)) if path.parent.name == RUNS_FOLDER else "RUN")
-
-
 def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
-    """`100 steps · 678 ms a step · wall: rollout (42 %) · try: lag_bound=1 (+32 %)`; without
-    `predict`, which takes most of the time, nothing to try."""
+    """`100 steps · 678 ms a step · wall: rollout (42 %) · try: lag_bound=1`; `predict` is slow."""
     steps, found = steps_of(analysis), verdict(analysis, predict)
     if steps.whole_run:
         return "no step was recorded"
@@ -107,7 +95,7 @@ def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
     if steps.step_s.n:
         parts.append(f"{units.seconds(steps.step_s.mean)} a step")
     if found.alarms:
-        parts.append(what_is_wrong(analysis.health))
+        parts.append(verdict_section.what_is_wrong(analysis.health))
     elif found.first is not None:
         maybe = "" if found.confidence == LIKELY else "maybe "
         walls = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in found.binding)
@@ -127,18 +115,15 @@ def look(path: str) -> None:
         print(visible(in_short(analysis, predict)), flush=True)
 
 
-# --- what ran, and how it ended
-
-
 def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     run = summary.run
     command = "" if run.command in ("", run.id) else f" · {brief(run.command)}"
-    yield Text(_cut(f"rltrace · {run.id}{command}", width), style="bold")
+    title = visible(f"rltrace · {run.id}{command}")
+    yield Text(title if cell_len(title) <= width else f"{title[: width - 1]}…", style="bold")
     yield from wrapped(what_ran(summary), width)
 
 
 def what_ran(summary: Summary) -> str:
-    """How the run ended, its steps and its devices."""
     run, steps = summary.run, summary.steps
     parts = [_ended(summary)]
     if run.framework:
@@ -175,19 +160,12 @@ def _ended(summary: Summary) -> str:
 
 
 def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
-    """What is wrong stands above all figures, the gravest first."""
-    made = [
-        line
-        for sentence in run_lines.warnings(summary)
-        for line in wrapped(f"! {sentence}", width, later="  ")
-    ]
+    made: list[str] = []
+    for sentence in run_lines.warnings(summary):
+        made += wrapped(f"! {sentence}", width, later="  ")
     if len(made) > room.alarm_lines:
         made = [*made[: room.alarm_lines - 1], "! more is wrong: `rltrace report --full`"]
-    for line in made:
-        yield Text(line, style="bold red")
-
-
-# --- what binds
+    yield from (Text(line, style="bold red") for line in made)
 
 
 def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
@@ -195,7 +173,7 @@ def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     left, style = room.verdict_lines, "bold"
     for sentence in sentences(summary):
         said = wrapped(sentence, inner - 2)
-        if sentence.startswith(TYPE_THIS):  # to be pasted: a shell joins its lines
+        if sentence.startswith(verdict_section.TYPE_THIS):  # to be pasted: a shell joins its lines
             said = [f"{line} \\" for line in said[:-1]] + said[-1:]
         if (left := left - len(said)) < 0 and not style:
             break
@@ -243,9 +221,6 @@ def step_change(summary: Summary, fix: Fix) -> str:
         return ""
     now_s = summary.steps.step_s.mean
     return units.before_after(now_s, now_s / fix.gain.value)
-
-
-# --- where the time goes
 
 
 @dataclass(frozen=True)
@@ -305,9 +280,6 @@ def _where(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         yield from wrapped(found.beside, width, "  ", "  ")
 
 
-# --- what to change
-
-
 def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     found = summary.verdict
     shown = found.fixes[: room.fixes]
@@ -325,33 +297,19 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         yield f"  {number} {name:<{name_width}}{figures}{EFFORT[fix.effort]}"
         yield from (f"    {line}" for line in more)
         option = f"{how(fix)}   " if fix.setting else no_option
-        yield from wrapped(f"{option}risk: {first_sentence(fix.risk)}", width, " " * 6, " " * 6)[:2]
+        risk = lowered(fix.risk.partition(". ")[0].rstrip("."))
+        yield from wrapped(f"{option}risk: {risk}", width, " " * 6, " " * 6)[:2]
     yield from _notes(found, len(found.fixes) - len(shown), summary.steps.step_s.mean, width)
 
 
 def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str]:
-    said = []
-    if found.no_gain:
-        said.append(f"No gain: {listed(found.no_gain)}.")
-    if found.not_worth_it:
-        said.append(f"Costs more than it gains: {listed(found.not_worth_it)}.")
-    if more:
-        said.append(f"More fixes: {more}, with --full.")
-    if said:
-        made = wrapped(" ".join(said), width, "  ", "  ")
-        yield from made[:_MOST_NOTE_LINES]
+    said = list(verdict_section.gains_nothing(found))
+    said += [f"More fixes: {more}, with --full."] * bool(more)
+    yield from wrapped(" ".join(said), width, "  ", "  ")[:_MOST_NOTE_LINES]
     if found.unpredicted:
         yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
-    elif check := model_check(found, step_s):
+    elif check := verdict_section.model_check(found, step_s):
         yield from wrapped(check, width, "  ", "  ")
-
-
-def first_sentence(text: str) -> str:
-    """The first sentence, which says what matters most."""
-    return lowered(text.partition(". ")[0].rstrip("."))
-
-
-# --- how the data is, and whether the figures can be believed
 
 
 def _health(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
@@ -360,8 +318,3 @@ def _health(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         yield Text("HEALTH", style="bold")
     for name, text in told:
         yield from wrapped(f"{name:<14}{text}", width, "  ", " " * 16)[:2]
-
-
-def _cut(text: str, width: int) -> str:
-    text = visible(text)
-    return text if cell_len(text) <= width else f"{text[: width - 1]}…"

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 
 UNKNOWN = "–"
-NOT_FINITE = "not finite"
 _LONG = 1e9
 _SHORT = 1e-6
 
 
+def _of_finite(show: Callable[[float], str]) -> Callable[[float], str]:
+    """How `show` writes a number, where it is finite."""
+
+    @wraps(show)
+    def shown(value: float) -> str:
+        if math.isfinite(value):
+            return show(value)
+        return UNKNOWN if math.isnan(value) else "not finite"
+
+    return shown
+
+
+@_of_finite
 def seconds(value: float) -> str:
     """`0.0421` -> `42.1 ms`, `83.2` -> `1 min 23 s`."""
-    if not math.isfinite(value):
-        return _no_figure(value)
     size = abs(value)
     if size >= 3599.5 * _LONG:
         return f"{_exponent(value / 3600)} h"
@@ -24,10 +36,10 @@ def seconds(value: float) -> str:
         minutes, rest = divmod(round(size), 60)
         return f"{'-' * (value < 0)}{minutes} min {rest} s"
     if size >= 1 or size == 0:
-        return f"{_figures(value)} s"
+        return f"{number(value)} s"
     if size >= 1e-3:
-        return f"{_figures(value * 1e3)} ms"
-    return f"{_figures(value * 1e6)} µs"
+        return f"{number(value * 1e3)} ms"
+    return f"{number(value * 1e6)} µs"
 
 
 def before_after(before_s: float, after_s: float) -> str:
@@ -42,34 +54,31 @@ def lasted(value: float, shown_s: float | None) -> str:
     return whole if shown_s is None else f"{whole}, {seconds(shown_s)} of it shown"
 
 
+@_of_finite
 def count(value: float) -> str:
     """`1234` -> `1,234`, `1234567` -> `1.23 M`."""
-    if not math.isfinite(value):
-        return _no_figure(value)
     if abs(value) >= 1e12 * _LONG:
         return _exponent(value)
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
         if abs(value) >= size:
-            return f"{_figures(value / size)} {unit}"
+            return f"{number(value / size)} {unit}"
     if abs(value) >= 1000 or value == int(value):
         return f"{value:,.0f}"
-    return _figures(value)
+    return number(value)
 
 
+@_of_finite
 def size(value: float) -> str:
     """Bytes in powers of ten: `15231233024` -> `15.2 GB`."""
-    if not math.isfinite(value):
-        return _no_figure(value)
     for unit, step in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(value) >= step:
-            return f"{_figures(value / step)} {unit}"
+            return f"{number(value / step)} {unit}"
     return f"{value:.0f} B"
 
 
+@_of_finite
 def share(value: float) -> str:
     """`0.0421` -> `4.2 %`, `0.78` -> `78 %`."""
-    if not math.isfinite(value):
-        return _no_figure(value)
     if abs(value) >= _LONG:
         return f"{_exponent(value, 2)} %"
     percent = 100 * value
@@ -86,16 +95,15 @@ def plural(number: int, word: str) -> str:
     return f"{count(number)} {word}{ending}"
 
 
+@_of_finite
 def ratio(value: float) -> str:
     """`3.664` -> `3.7×`."""
-    if not math.isfinite(value):
-        return _no_figure(value)
     return f"{value:.1f}×" if abs(value) < _LONG else f"{_exponent(value)}×"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """One unit of time for a whole table, so that its numbers can be compared at a glance."""
+    """One unit of time for a whole table."""
 
     unit: str
     per_second: float
@@ -119,26 +127,8 @@ def scale(seconds: float) -> Scale:
     return Scale("µs", 1e6, 1)
 
 
+@_of_finite
 def number(value: float) -> str:
-    """Three figures, no unit."""
-    return _figures(value) if math.isfinite(value) else _no_figure(value)
-
-
-def between(low: str, high: str) -> str:
-    """`1.0 s to 2.0 s`; one figure where both ends read the same."""
-    return low if low == high else f"{low} to {high}"
-
-
-def beside(value: str, low: str, high: str) -> str:
-    """` (1.0 s to 2.0 s)`, to stand behind a value; nothing where both ends read as it does."""
-    return "" if low == high == value else f" ({between(low, high)})"
-
-
-def _no_figure(value: float) -> str:
-    return UNKNOWN if math.isnan(value) else NOT_FINITE
-
-
-def _figures(value: float) -> str:
     """Three significant figures, with an exponent where they stand behind many noughts."""
     value = float(f"{value:.3g}")
     if value == 0:
@@ -147,6 +137,11 @@ def _figures(value: float) -> str:
         return _exponent(value)
     digits = 2 - math.floor(math.log10(abs(value)))
     return f"{value:,.{min(max(digits, 0), 6)}f}"
+
+
+def between(low: str, high: str) -> str:
+    """`1.0 s to 2.0 s`; one figure where both ends read the same."""
+    return low if low == high else f"{low} to {high}"
 
 
 def _exponent(value: float, more: int = 0) -> str:

@@ -23,8 +23,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path, what: str) -> Iterator[BinaryIO]:
-    """The file to write (see `written`), gzipped where the name ends in `.gz`. Errors:
-    `RltraceError`, which calls it `what`, where nothing can be written there."""
+    """The file to write, gzipped where its name ends in `.gz`. Errors: `RltraceError` on `what`."""
     try:
         with written(path) as plain:
             packs = path.name.endswith(".gz")
@@ -33,8 +32,5 @@ def whole_file(path: Path, what: str) -> Iterator[BinaryIO]:
             with packed as file:
                 yield cast(BinaryIO, file)
     except OSError as error:
-        raise RltraceError(
-            f"cannot write {what} to {path}: {error.strerror or error}; "
-            "choose another place with -o",
-            UNREADABLE,
-        ) from error
+        said = f"cannot write {what} to {path}: {error.strerror or error}"
+        raise RltraceError(f"{said}; choose another place with -o", UNREADABLE) from error

@@ -1,4 +1,4 @@
-"""What a gate said, for machines that build and what shows their results."""
+"""What a gate said as Markdown, JSON, JUnit XML and annotations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.untrusted_files import open_to_append, written
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-
 _COMMANDS = {REGRESSION: "error", UNSURE: "warning"}
 _IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
@@ -39,48 +38,38 @@ def as_json(found: Judgement) -> dict[str, Any]:
         told["condition"]["text"] = one.condition.text
         told["says"] = gate_section.sentence(one)
     answer = to_json.of(found, "outcome", "exit_code")
-    headline = gate_section.headline(found)
-    return to_json.document_of("gate", {**answer, "headline": headline, **values})
+    answer["headline"] = gate_section.headline(found)
+    return to_json.document_of("gate", answer | values)
 
 
 def to_junit(found: Judgement) -> str:
-    """A test suite with a case for each condition: a regression fails it, what cannot be told is an
-    error of it. A run with an alarm (it crashed, say) is a case that failed, too."""
+    """A test suite: regressions and alarms are failures, what cannot be told is an error."""
     cases = list(_cases(found))
     outcomes = [outcome for _, outcome, _ in cases]
-    counts = {
-        "tests": str(len(outcomes)),
-        "failures": str(outcomes.count(REGRESSION)),
-        "errors": str(outcomes.count(UNSURE)),
-        "skipped": "0",
-    }
+    failures, errors = outcomes.count(REGRESSION), outcomes.count(UNSURE)
+    counts = {"tests": len(cases), "failures": failures, "errors": errors, "skipped": 0}
+    told = {"name": "rltrace gate", **{what: str(n) for what, n in counts.items()}}
     suites = ElementTree.Element("testsuites")
-    suite = ElementTree.SubElement(suites, "testsuite", {"name": "rltrace gate", **counts})
+    suite = ElementTree.SubElement(suites, "testsuite", told)
     for what, outcome, says in cases:
-        _case(suite, what, outcome, says)
+        name, said = {"classname": "rltrace.gate", "name": _xml(what)}, _xml(says)
+        case = ElementTree.SubElement(suite, "testcase", name)
+        if outcome == PASS:
+            ElementTree.SubElement(case, "system-out").text = said
+        else:
+            kind = "failure" if outcome == REGRESSION else "error"
+            why = {"type": outcome, "message": said}
+            ElementTree.SubElement(case, kind, why).text = said
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
 
 
 def _cases(found: Judgement) -> Iterator[tuple[str, str, str]]:
-    """What was asked, what came of it, and the sentence that says so."""
     for says in gate_section.alarmed(found):
         yield "the run has no alarm", REGRESSION, says
     for one in found.findings:
         yield one.condition.text, one.outcome, gate_section.sentence(one)
-
-
-def _case(suite: ElementTree.Element, what: str, outcome: str, says: str) -> None:
-    name = {"classname": "rltrace.gate", "name": _xml(what)}
-    case = ElementTree.SubElement(suite, "testcase", name)
-    said = _xml(says)
-    if outcome == PASS:
-        ElementTree.SubElement(case, "system-out").text = said
-        return
-    kind = "failure" if outcome == REGRESSION else "error"
-    told = {"type": outcome, "message": said}
-    ElementTree.SubElement(case, kind, told).text = said
 
 
 def _xml(text: str) -> str:
@@ -89,8 +78,7 @@ def _xml(text: str) -> str:
 
 
 def annotation_lines(found: Judgement) -> Iterator[str]:
-    """A line for each run with an alarm and each condition that does not hold, which GitHub shows
-    beside the change."""
+    """A line for each run with an alarm and each condition that does not hold, for GitHub."""
     for _, outcome, says in _cases(found):
         if outcome in _COMMANDS:
             data = says.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,7 +1,7 @@
-"""Who may ask a server that listens on this machine only, and how many at once.
+"""Who may ask a server that listens on this machine only, and how many.
 
-A page of somebody else's may have its own name lead to 127.0.0.1 and then read what is served there
-as if it were its own (DNS rebinding). The browser says which name it asked for.
+Another page's name may lead to 127.0.0.1, to read what is served there as its own (DNS rebinding).
+The browser says which name it asked for.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-MOST_AT_ONCE = 32
-"""Connections that are answered at once, each in a thread; further ones are hung up on."""
-
-SILENCE_S = 10.0
-"""Whoever asks and says no more for so long is hung up on."""
+MOST_AT_ONCE = 32  # connections, each in a thread; further ones are hung up on
+SILENCE_S = 10.0  # whoever asks and says no more for so long is hung up on
 
 
 def is_loopback(host: str) -> bool:
@@ -39,8 +36,7 @@ def names_loopback(header: str | None) -> bool:
 
 
 class BoundedServer(ThreadingTCPServer):
-    """Answers a few connections at once, however many there are: a thread for each would be all
-    that the job beside it may have."""
+    """Answers a few connections at once: a thread for each would be all that the job may have."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -51,7 +47,6 @@ class BoundedServer(ThreadingTCPServer):
         super().__init__(*given)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """As of `ThreadingTCPServer`, while there is room."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return

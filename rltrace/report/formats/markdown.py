@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rltrace.analysis.summary import Summary
 from rltrace.report import run_lines
 from rltrace.report.full_report import sections
-from rltrace.report.layout import Grid, Section
+from rltrace.report.layout import Section
 from rltrace.report.sections import verdict_section
 from rltrace.trace.safe_text import visible
 
@@ -17,9 +17,8 @@ _BLOCK = re.compile(r"^( *(?:[0-9]+(?=[.)]))?)([#>=]|-(?=-)|:(?=:)|[-+.)](?= |$)
 """What begins a heading, a quotation or a list at the start of a line, or a command to GitHub."""
 _LINK = re.compile(r"(?i)(?<=[a-z]):(?=//)|(?<=www)\.|(?<=mailto):|(?<=xmpp):")
 _AT = re.compile(r"@(?=[\w-])")
+# Parts a name from its sign: GitHub makes links of names, escaped or not.
 _NOTHING = "<!-- -->"
-"""What parts a name from its sign: GitHub makes links of people's and teams', escaped or not, and
-of addresses."""
 
 
 def render(summary: Summary, own_figures: bool = False) -> str:
@@ -55,28 +54,24 @@ def section_lines(section: Section, level: str = "##") -> Iterator[str]:
         yield _line(line)
     if section.grid is not None:
         yield ""
-        yield from _table(section.grid)
+        columns = section.grid.columns
+        titles = tuple(column.title for column in columns)
+        rules = tuple("---:" if column.right else "---" for column in columns)
+        for row in (titles, rules, *section.grid.rows):
+            yield "| " + " | ".join(_plain(cell).replace("|", "\\|") for cell in row) + " |"
     for note in section.notes:
         yield ""
         yield f"<sub>{_plain(note)}</sub>"
 
 
-def _table(grid: Grid) -> Iterator[str]:
-    titles = tuple(column.title for column in grid.columns)
-    rules = tuple("---:" if column.right else "---" for column in grid.columns)
-    for row in (titles, rules, *grid.rows):
-        yield "| " + " | ".join(_plain(cell).replace("|", "\\|") for cell in row) + " |"
-
-
 def _plain(text: str) -> str:
-    """Text on one line in which nothing is taken for markup: symbols such as τ_R hold an
-    underscore, and a job calls things what it likes."""
+    """Text on one line in which nothing is taken for markup: a job calls things what it likes."""
     shown = _MARKUP.sub(r"\\\g<0>", visible(text).replace("&", "&amp;").replace("<", "&lt;"))
     return _AT.sub(f"@{_NOTHING}", _LINK.sub(r"\\\g<0>", shown))
 
 
 def _line(text: str) -> str:
-    """The same where it begins a line."""
+    """As `_plain`, where it begins a line."""
     return _BLOCK.sub(r"\1\\\2", _plain(text))
 
 

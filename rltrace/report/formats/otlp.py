@@ -1,8 +1,8 @@
 """A run as spans of OpenTelemetry, in OTLP's JSON (docs/dashboards.md).
 
-Ids follow from the run and its rows, so a run that is exported twice has the same ones. Names are
-those of https://opentelemetry.io/docs/specs/semconv/gen-ai/ where it has any; every known column
-of a row is there as `rltrace.COLUMN`, from which `rltrace.importers.formats.otlp` makes the run again.
+Ids follow from the run and its rows, so a second export has the same ones. Names are those of
+https://opentelemetry.io/docs/specs/semconv/gen-ai/ where it has any; `rltrace.COLUMN` has every
+known column of a row, from which the importer makes the run again.
 """
 
 from __future__ import annotations
@@ -24,20 +24,15 @@ from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.schema import REWARDS, SPANS, SYNCS, TABLES, TRAJECTORIES, USES, Table
 
-SCOPE = "rltrace"
-"""Name of the instrumentation scope of what is exported here."""
-
 _TABLES = (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS)
 _INTERNAL, _ERROR = 1, 2
 _SPANS_A_REQUEST = 2000  # about a megabyte and a half, where collectors take 20 at most
-
 Row = dict[str, Any]
 
 
 @dataclass
 class Exported:
-    """What was handed out so far: spans by table; `unended` rows have no end, and OTLP knows no
-    span without one: they were left out."""
+    """Spans handed out so far, by table, and rows left out as they have no end."""
 
     spans: Counter[str] = field(default_factory=Counter)
     unended: int = 0
@@ -58,8 +53,7 @@ def requests(run: OpenedRun, exported: Exported) -> Iterator[dict[str, Any]]:
 
 
 def write(run: OpenedRun, path: Path) -> Exported:
-    """Writes a request a line, as the file exporter of the collector does, gzipped where the
-    name ends in `.gz`. Errors: `RltraceError` where nothing can be written there."""
+    """Writes a request a line, gzipped where the name ends in `.gz`. Errors: `RltraceError`."""
     exported = Exported()
     with whole_file(path, "the spans") as file:
         for request in requests(run, exported):
@@ -80,10 +74,10 @@ def _request(run: OpenedRun, process: TracedProcess, spans: list[dict[str, Any]]
         "rltrace.rank": process.rank,
         "rltrace.placement": process.facts.get("placement"),
     }
-    scope = {"name": SCOPE, "version": str(run.meta.get("rltrace_version", ""))}
-    resource = {"attributes": _attributes(about)}
+    scope = {"name": "rltrace", "version": str(run.meta.get("rltrace_version", ""))}
     of_scope = [{"scope": scope, "spans": spans}]
-    return {"resourceSpans": [{"resource": resource, "scopeSpans": of_scope}]}
+    of_process = {"resource": {"attributes": _attributes(about)}, "scopeSpans": of_scope}
+    return {"resourceSpans": [of_process]}
 
 
 class _Places:
@@ -116,19 +110,16 @@ class _Places:
 
     def links(self, trained: Iterable[tuple[int, int | None]]) -> list[dict[str, Any]]:
         """Links to the steps that trained on a sample, with its lag, as far as they were seen."""
-        return [
-            {
-                "traceId": self.trace(0, self._of_step[step]),
-                "spanId": _step_span(self._of_step[step]),
-                "attributes": _attributes({"rltrace.step": step, "rltrace.lag_versions": lag}),
-            }
-            for step, lag in trained
-            if step in self._of_step
-        ]
+        found = []
+        for step, lag in trained:
+            if (begin_ns := self._of_step.get(step)) is not None:
+                ids = {"traceId": self.trace(0, begin_ns), "spanId": _step_span(begin_ns)}
+                about = _attributes({"rltrace.step": step, "rltrace.lag_versions": lag})
+                found.append({**ids, "attributes": about})
+        return found
 
 
 def _step_span(begin_ns: int) -> str:
-    """The id of a step's span."""
     return f"{1 << 63 | begin_ns:016x}"
 
 
@@ -152,7 +143,7 @@ def _spans(
         elif table is SYNCS:
             trace, parent = places.within(row["start_ns"])
             name = f"weights {row['role'] or ''}".strip()
-            yield _span(SYNCS, row, name, trace, own, parent)
+            yield _span(SYNCS, row, name, (trace, own, parent))
         else:
             yield _of_sample(table, row, own, places)
 
@@ -184,24 +175,21 @@ def _span_of_lane(
     elif around:
         _, trace, parent = around[-1]
     around.append((row["end_ns"], trace, own))
-    return _span(SPANS, row, str(row["name"]), trace, own, parent)
+    return _span(SPANS, row, str(row["name"]), (trace, own, parent))
 
 
 def _of_sample(table: Table, row: Row, own: str, places: _Places) -> dict[str, Any]:
-    """A trajectory is the root of its trace, its verdicts and uses are under it; what has no id is
-    on its own."""
+    """A trajectory is the root of its trace, above its verdicts and uses."""
     known = row["trajectory"]
     trace = places.trace(1, int(own, 16) if known is None else known)
     root = "" if known is None else f"{known & (1 << 63) - 1 or 1:016x}"
     if table is REWARDS:
         name = f"evaluate {row['component'] or ''}".strip()
-        more = {
-            "gen_ai.evaluation.name": row["component"],
-            "gen_ai.evaluation.score.value": row["value"],
-        }
-        return _span(REWARDS, row, name, trace, own, root, more, row["outcome"])
+        more = {"gen_ai.evaluation.name": row["component"]}
+        more["gen_ai.evaluation.score.value"] = row["value"]
+        return _span(REWARDS, row, name, (trace, own, root), more, row["outcome"])
     if table is USES:
-        return _span(USES, row, f"learner: {row['fate'] or 'met'}", trace, own, root)
+        return _span(USES, row, f"learner: {row['fate'] or 'met'}", (trace, own, root))
     operation = "invoke_agent" if (row["turns"] or 1) > 1 else "text_completion"
     more = {
         "gen_ai.operation.name": operation,
@@ -211,7 +199,7 @@ def _of_sample(table: Table, row: Row, own: str, places: _Places) -> dict[str, A
     }
     if known is not None and places.is_root(known):
         own, root = root, ""
-    span = _span(TRAJECTORIES, row, operation, trace, own, root, more, row["finish"])
+    span = _span(TRAJECTORIES, row, operation, (trace, own, root), more, row["finish"])
     if row["first_token_ns"] is not None:
         span["events"] = [{"timeUnixNano": str(row["first_token_ns"]), "name": "first token"}]
     links = places.links(zip(row["trained_in"] or (), row["trained_at_lag"] or (), strict=True))
@@ -222,12 +210,12 @@ def _span(
     table: Table,
     row: Row,
     name: str,
-    trace: str,
-    own: str,
-    parent: str,
-    more: Mapping[str, Any] | None = None,
+    ids: tuple[str, str, str],
+    more: Row | None = None,
     ended: str | None = None,
 ) -> dict[str, Any]:
+    """`ids` are those of the trace, the span and its parent."""
+    trace, own, parent = ids
     columns = {PREFIX + c.name: row[c.name] for c in table.columns if c.name not in _TIMES}
     span = {
         "traceId": trace,

@@ -1,8 +1,7 @@
 """The metrics of a run in Prometheus's text format (version 0.0.4).
 
 Written here and not by `prometheus_client`: the exporter runs in the environment of a job, where
-nothing should have to be installed for it, and all its values are read from meters at once, so of
-that library it would use the format alone.
+nothing should have to be installed for it, and it would use the format alone.
 """
 
 from __future__ import annotations
@@ -46,23 +45,15 @@ def _declared(kind: str, key: str, meaning: str) -> ExportedMetric:
 _TOLD = parsed_toml((dashboards.folder("prometheus") / "metrics.toml").read_text("utf-8"))
 _READINGS: dict[str, tuple[str, float]] = _TOLD.pop("reading")
 _DECLARED = (_declared(kind, *one) for kind, of in _TOLD.items() for one in of.items())
-
-METRICS = {metric.name: metric for metric in _DECLARED}
-"""By name, in the order in which they are served."""
-
+METRICS = {metric.name: metric for metric in _DECLARED}  # in the order in which they are served
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 Labels = tuple[str, ...]
-Value = tuple[str, Labels, "float | Histogram | None"]
-"""A metric, its labels but the run, and what it stands at."""
-
-Families = dict[str, dict[Labels, "float | Histogram"]]
-"""By metric, in the order of `METRICS`, the value for each tuple of labels."""
+Value = tuple[str, Labels, "float | Histogram | None"]  # metric, labels but the run, value
+Families = dict[str, dict[Labels, "float | Histogram"]]  # by metric, as in `METRICS`
 
 
 def families(meters: RunMeters, judged: Iterable[Value] = ()) -> Families:
-    """What the meters stand at, and `judgement` said of the last steps. What was never seen has no
-    value, and is left out."""
+    """What the meters stand at, and `judgement` said; without what was never seen."""
     found: Families = {name: {} for name in METRICS}
     for metric, labels, value in (*_values(meters), *judged):
         if value is None:
@@ -73,15 +64,16 @@ def families(meters: RunMeters, judged: Iterable[Value] = ()) -> Families:
 
 
 def exposition(values: Families) -> str:
-    """The text that Prometheus scrapes."""
     lines = []
     for name, of_labels in values.items():
         metric = METRICS[name]
         meaning = metric.meaning.replace("\\", "\\\\").replace("\n", "\\n")
         lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {metric.kind}"]
         for labels, value in of_labels.items():
-            for suffix, more, number in _samples(value):
-                lines.append(f"{name}{suffix}{_written(metric, labels, more)} {_number(number)}")
+            named = zip(metric.labels, map(_escaped, labels), strict=True)
+            pairs = [f'{label}="{said}"' for label, said in named]
+            for suffix, own, number in _samples(value):
+                lines.append(f"{name}{suffix}{{{','.join(pairs + own)}}} {_number(number)}")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -106,10 +98,8 @@ def _as_json(value: float | Histogram) -> dict[str, Any]:
 
 def judgement(summary: Summary) -> list[tuple[str, Labels, float]]:
     """What the report says: where a step goes, the wall, the first fix, what is wrong."""
-    from rltrace.report.sections.verdict_section import (
-        best_fix,  # an exporter does without
-        setting_words,
-    )
+    # An exporter does without.
+    from rltrace.report.sections.verdict_section import best_fix, setting_words
 
     found, spent = summary.verdict, [(row.name, row.exposed_s.mean) for row in summary.stages]
     spent.append(("untraced", summary.steps.untraced_s.mean))
@@ -172,11 +162,8 @@ def _values(meters: RunMeters) -> list[Value]:
 
 
 def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
-    """By stage, role and rank; what several processes share is added up."""
-    who = [
-        (role_of(process), "" if process.rank is None else str(process.rank))
-        for process in meters.follower.processes
-    ]
+    processes = meters.follower.processes
+    who = [(role_of(p), "" if p.rank is None else str(p.rank)) for p in processes]
     seconds: dict[Labels, float] = {}
     for (process, stage), ns in meters.stages.by_process.items():
         labels = (word(stage), *who[process])
@@ -185,18 +172,13 @@ def _of_processes(meters: RunMeters) -> list[tuple[str, Labels, float]]:
     tokens: Counter[Labels] = Counter()
     for process, count in meters.samples.generated_tokens.items():
         tokens[who[process]] += count
-    return [
-        *(("rltrace_stage_seconds_total", labels, total) for labels, total in seconds.items()),
-        *(
-            ("rltrace_stage_tau_seconds_total", (word(stage),), ns / 1e9)
-            for stage, ns in meters.stages.by_stage.items()
-        ),
-        *(
-            ("rltrace_stage_running", labels, float(labels in running))
-            for labels in sorted(running | seconds.keys())
-        ),
-        *(("rltrace_generated_tokens_total", labels, n) for labels, n in tokens.items()),
-    ]
+    known, by_stage = sorted(running | seconds.keys()), meters.stages.by_stage.items()
+    found: list[tuple[str, Labels, float]] = []
+    found += [("rltrace_stage_seconds_total", labels, total) for labels, total in seconds.items()]
+    found += [("rltrace_stage_tau_seconds_total", (word(s),), ns / 1e9) for s, ns in by_stage]
+    found += [("rltrace_stage_running", labels, float(labels in running)) for labels in known]
+    found += [("rltrace_generated_tokens_total", labels, n) for labels, n in tokens.items()]
+    return found
 
 
 def _of_devices(meters: RunMeters) -> list[tuple[str, Labels, float]]:
@@ -209,18 +191,13 @@ def _of_devices(meters: RunMeters) -> list[tuple[str, Labels, float]]:
     return found
 
 
-def _samples(value: float | Histogram) -> list[tuple[str, str, float]]:
-    """`(suffix of the name, label of its own, number)` of each line of a value."""
+def _samples(value: float | Histogram) -> list[tuple[str, list[str], float]]:
+    """`(suffix of the name, labels of its own, number)` of each line of a value."""
     if not isinstance(value, Histogram):
-        return [("", "", value)]
+        return [("", [], value)]
     counts = zip((*value.bounds, math.inf), value.cumulative(), strict=True)
-    buckets = [("_bucket", f'le="{_number(bound)}"', float(n)) for bound, n in counts]
-    return [*buckets, ("_sum", "", value.sum), ("_count", "", value.count)]
-
-
-def _written(metric: ExportedMetric, labels: Labels, more: str) -> str:
-    pairs = [f'{n}="{_escaped(v)}"' for n, v in zip(metric.labels, labels, strict=True)]
-    return "{" + ",".join([*pairs, more] if more else pairs) + "}"
+    buckets = [("_bucket", [f'le="{_number(bound)}"'], float(n)) for bound, n in counts]
+    return [*buckets, ("_sum", [], value.sum), ("_count", [], value.count)]
 
 
 def _escaped(text: str) -> str:

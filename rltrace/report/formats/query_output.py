@@ -7,26 +7,21 @@ import math
 from collections.abc import Sequence
 from csv import writer
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import duckdb
 from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rltrace.report.formats.terminal_tables import GAP, print_lines
+from rltrace.report.named_queries import NamedQuery
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.read.sql_views import failed, first_line
 from rltrace.trace.safe_text import visible
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from rltrace.report.named_queries import NamedQuery
-
-MOST_SHOWN_ROWS = 200
-"""A terminal shows this many rows; `--json` and `--csv` give all."""
-
+MOST_SHOWN_ROWS = 200  # a terminal shows this many rows; `--json` and `--csv` give all
 _NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 _ZONED = "WITH TIME ZONE"
 _LONGEST_TEXT = 200  # characters, where lines are as long as they have to be
@@ -35,9 +30,7 @@ _WHOLE = (1e6, 1e18)  # bytes and the like, which nobody reads with an exponent
 
 
 def render(relation: duckdb.DuckDBPyRelation, console: Console) -> None:
-    """Prints a table, a line for each row, and says which rows and columns are left out. A terminal
-    gets short texts and the columns that fit beside each other; else a line is as long as it has to
-    be."""
+    """Prints a line for each row, and what is left out; a terminal gets what fits."""
     kinds = [str(kind) for kind in cast("list[Any]", relation.types)]
     rows = _fetch(relation, MOST_SHOWN_ROWS + 1)
     names = [visible(name) for name in relation.columns]
@@ -64,9 +57,8 @@ def _columns(number: int, rows: Sequence[Sequence[object]], longest: int) -> lis
 def _fitting(
     names: list[str], rows: Sequence[Sequence[object]], width: int
 ) -> tuple[list[int], list[list[Text]]]:
-    """The places of the columns that stand beside each other in a width, at least one, and all
-    columns: with texts as long as there is room for; where that does not do, without those in which
-    nothing is known, and then the first ones."""
+    """The places of the columns that fit into a width, at least one, and all columns; where need be
+    with shorter texts, without unknown columns, and then the first ones."""
     told = [i for i in range(len(names)) if any(row[i] is not None for row in rows)]
     for kept in (list(range(len(names))), told):
         for longest in _SHORTENED:
@@ -85,7 +77,6 @@ def _width(names: list[str], columns: list[list[Text]], kept: list[int]) -> int:
 
 
 def render_named(queries: tuple[NamedQuery, ...], console: Console) -> None:
-    """Prints the queries that have a name, and what each answers; a terminal wraps that."""
     if not console.is_terminal:
         print_lines(console, ("", ""), [(f"@{query.name}", query.explains) for query in queries])
         return
@@ -98,19 +89,17 @@ def render_named(queries: tuple[NamedQuery, ...], console: Console) -> None:
 
 
 def records(relation: duckdb.DuckDBPyRelation) -> list[dict[str, Any]]:
-    """All rows as dicts, for JSON: which has no word for NaN and infinity, so they become None, as
-    other values that it has no type for become text."""
-    rows = (map(_finite, row) for row in _fetch(relation, None))
+    """All rows as dicts, for JSON: which has no word for NaN and infinity, so they become None."""
+
+    def finite(value: object) -> object:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    rows = (map(finite, row) for row in _fetch(relation, None))
     return [dict(zip(relation.columns, row, strict=True)) for row in rows]
 
 
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def csv(relation: duckdb.DuckDBPyRelation, shown: bool) -> str:
-    """All rows as CSV with a header line: as they are, or, to be `shown` on a terminal, without
-    what it would obey."""
+    """All rows as CSV with a header line; `shown` on a terminal, without what it would obey."""
     out = io.StringIO()
     lines = writer(out, lineterminator="\n")
     for row in (relation.columns, *_fetch(relation, None)):
@@ -118,20 +107,15 @@ def csv(relation: duckdb.DuckDBPyRelation, shown: bool) -> str:
     return out.getvalue()
 
 
-def _zones_as_text(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Times with a zone as text: as Python's own they need pytz, which nothing else here does."""
-    kinds = [str(kind) for kind in cast("list[Any]", relation.types)]
-    if not any(_ZONED in kind for kind in kinds):
-        return relation
-    columns = [  # by place: two may have one name
-        f"cast(#{place} as varchar)" if _ZONED in kind else f"#{place}"
-        for place, kind in enumerate(kinds, 1)
-    ]
-    return relation.project(", ".join(columns))
-
-
 def _fetch(relation: duckdb.DuckDBPyRelation, most: int | None) -> list[tuple[Any, ...]]:
-    relation = _zones_as_text(relation)
+    """The rows, with times that have a zone as text: as Python's own they need pytz."""
+    kinds = [str(kind) for kind in cast("list[Any]", relation.types)]
+    if any(_ZONED in kind for kind in kinds):
+        columns = [  # by place: two may have one name
+            f"cast(#{place} as varchar)" if _ZONED in kind else f"#{place}"
+            for place, kind in enumerate(kinds, 1)
+        ]
+        relation = relation.project(", ".join(columns))
     limited: Any = relation if most is None else relation.limit(most)
     try:
         rows: list[tuple[Any, ...]] = limited.fetchall()

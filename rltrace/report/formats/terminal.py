@@ -1,4 +1,4 @@
-"""The full report on a terminal (rich), and any of ours as a picture."""
+"""The full report on a terminal (rich), and any report as an SVG picture."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def render(summary: Summary, console: Console, own_figures: bool = False) -> Non
 
 
 def _print_waterfall(summary: Summary, console: Console, width: int) -> None:
-    """When each stage ran in a typical step: a line for each, its length the step's."""
     typical = summary.typical_step
     if typical is None or not typical.busy_shares:
         return
@@ -66,13 +65,12 @@ def _strip(busy: tuple[float, ...], columns: int) -> str:
 
 
 _PICTURE_WIDTH = 88
+# Of rich's, which whoever opens the picture would ask a host in the network for.
 _WEB_FONT = re.compile(r",\s*url\([^)]*\) format\([^)]*\)")
-"""Of rich's, which whoever opens the picture would ask a host in the network for."""
 
 
 def write_svg(draw: Callable[[Console], None], path: Path) -> None:
-    """Writes what `draw` prints as a picture. Errors: `RltraceError` when the file cannot be
-    written."""
+    """Writes what `draw` prints as a picture. Errors: `RltraceError` where that fails."""
     unseen, width = io.StringIO(), _PICTURE_WIDTH
     console = Console(
         record=True, width=width, file=unseen, force_terminal=True, color_system="truecolor"

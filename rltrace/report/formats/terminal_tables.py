@@ -1,4 +1,4 @@
-"""A section of any page on a terminal (rich)."""
+"""Sections, and tables of one line a row, on a terminal (rich)."""
 
 from __future__ import annotations
 
@@ -17,25 +17,14 @@ from rltrace.report import units
 from rltrace.report.layout import Grid, Section
 from rltrace.trace.safe_text import visible
 
-COLOURS = {
-    "rollout": "blue",
-    "env": "cyan",
-    "reward": "green",
-    "reference": "bright_magenta",
-    "logprob": "magenta",
-    "value": "bright_red",
-    "train": "red",
-    "sync": "yellow",
-    "switch": "bright_yellow",
-    "wait": "bright_black",
-}
-WIDEST = 100
-"""Columns of a page at most."""
+COLOURS = {"rollout": "blue", "env": "cyan", "reward": "green", "reference": "bright_magenta"}
+COLOURS |= {"logprob": "magenta", "value": "bright_red", "train": "red", "sync": "yellow"}
+COLOURS |= {"switch": "bright_yellow", "wait": "bright_black"}
+WIDEST = 100  # columns of a page at most
 _WORD = re.compile(r"\S{40,}")
 _ENDLESS, _LONGEST_WORD = 100, 60  # cells: a word that takes more is cut to so many
 _GAP = 3  # between columns
-GAP = 2
-"""Spaces between two columns of `print_lines`."""
+GAP = 2  # spaces between two columns of `print_lines`
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
@@ -66,13 +55,12 @@ def say(
 
 def _shown(text: str) -> str:
     """Text with names of the job's in it, none of them a screen long."""
-    return _WORD.sub(_cut, visible(text))
 
+    def cut(found: re.Match[str]) -> str:
+        word, wide = found[0], cell_len(found[0])
+        return word if wide <= _ENDLESS else visible(word, _LONGEST_WORD * len(word) // wide)
 
-def _cut(found: re.Match[str]) -> str:
-    word = found.group()
-    wide = cell_len(word)
-    return word if wide <= _ENDLESS else visible(word, _LONGEST_WORD * len(word) // wide)
+    return _WORD.sub(cut, visible(text))
 
 
 def wrapped(text: str, width: int, first: str = "", later: str = "") -> list[str]:
@@ -99,10 +87,9 @@ def _fitted(grid: Grid, width: int) -> tuple[Grid, list[str]]:
 
 
 def _least_width(grid: Grid, place: int) -> int:
-    """The width of a column's longest word, or of its longest cell where it is not wrapped."""
     column = grid.columns[place]
     texts = [column.title, *(row[place] for row in grid.rows)]
-    parts = texts if column.right else [word for text in texts for word in text.split()]
+    parts = texts if column.right else " ".join(texts).split()
     return max(map(len, parts), default=0)
 
 
@@ -123,17 +110,13 @@ def _table(grid: Grid) -> Table:
     return table
 
 
-# --- tables of which every row is one line: cut where a terminal ends, else whole
-
-
 def print_lines(
     console: Console,
     names: Sequence[str],
     rows: Sequence[Sequence[Text | str]],
     right: Collection[int] = (),
 ) -> None:
-    """Prints rows below the names of their columns, if they have any; the columns in `right` (by
-    place) are aligned there."""
+    """A line a row below the names, if any; the columns in `right` (by place) are aligned there."""
     head = [Text(name, style="bold") for name in names]
     lines = [head] if any(names) else []
     lines += [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
@@ -142,10 +125,8 @@ def print_lines(
         line = Text()
         for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
             space = " " * (width - cell.cell_len)
-            line.append(" " * GAP if place else "")
-            line.append(space if place in right else "")
-            line.append_text(cell)
-            line.append("" if place in right else space)
+            line.append(" " * GAP * bool(place) + space * (place in right))
+            line.append_text(cell).append(space * (place not in right))
         line.rstrip()
         if console.is_terminal:
             line.truncate(console.width, overflow="ellipsis")

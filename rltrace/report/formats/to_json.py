@@ -32,8 +32,7 @@ def render(summary: Summary) -> dict[str, Any]:
     from rltrace.report.sections import verdict_section
 
     document = document_of("report", plain(summary))
-    goodput = summary.goodput
-    found = summary.verdict
+    goodput, found = summary.goodput, summary.verdict
     document["verdict"] |= {
         "headline": verdict_section.headline(summary),
         "evidence": list(verdict_section.evidence(summary)),
@@ -106,17 +105,14 @@ def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
     return document_of("plan", values)
 
 
-# --- a run at one moment
-
 _OF_SAMPLES = {
     *("generated_samples", "generated_tokens", "generated_tokens_per_s", "trained_samples"),
-    *("trained_tokens", "lost", "in_flight"),
-    *("waiting_for_first_token", "queue"),
+    *("trained_tokens", "lost", "in_flight", "waiting_for_first_token", "queue"),
 }
 
 
 def of_snapshot(shown: Snapshot) -> dict[str, Any]:
-    """The snapshot as JSON values, and the figures that follow from it."""
+    """A run at one moment, and the figures that follow from it."""
     document = document_of("live", plain(shown))
     document["useful_tokens_per_device_s"] = plain(shown.goodput)
     document["job"] |= of(shown.job, "elapsed_s", "is_over")

@@ -1,4 +1,4 @@
-"""Pictures: shapes in SVG that stretch with the page, and beside them words that do not."""
+"""Escaped markup, and SVG pictures that stretch, with words beside them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,13 @@ import numpy as np
 from rltrace.analysis.timeline.intervals import Floats
 from rltrace.report import units
 
-WIDE = 1000.0
-"""Units across a picture, however wide the page shows it. Down it is pixels."""
-
-Box = tuple[float, float, float, float]
-"""Of a rectangle: x, y, width, height."""
-
-Mark = tuple[float, str]
-"""A word beside a picture, and at which unit across or pixel down it stands."""
+WIDE = 1000.0  # units across a picture, however wide the page shows it. Down it is pixels
+Box = tuple[float, float, float, float]  # of a rectangle: x, y, width, height
+Mark = tuple[float, str]  # a word beside a picture: at which unit across or pixel down, and it
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear scale from `low..high` to `start..end`."""
-
     low: float
     high: float
     start: float = 0.0
@@ -57,9 +50,6 @@ def seconds_of(values: Sequence[float]) -> Callable[[float], str]:
     return lambda value: f"{value * scale.per_second:.4g} {scale.unit}"
 
 
-# --- shapes
-
-
 def line(x1: float, y1: float, x2: float, y2: float, css: str) -> Html:
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=css)
 
@@ -70,11 +60,8 @@ def box(x: float, y: float, width: float, height: float, css: str, **more: objec
 
 
 def boxes(parts: Iterable[Box], css: str) -> Html:
-    """Many rectangles of one kind as a single path."""
-    shape = "".join(
-        f"M{short(x)} {short(y)}h{short(w)}v{short(h)}h{short(-w)}z" for x, y, w, h in parts
-    )
-    return tag("path", d=shape, class_=css) if shape else NOTHING
+    told = [f"M{short(x)} {short(y)}h{short(w)}v{short(h)}h{short(-w)}z" for x, y, w, h in parts]
+    return tag("path", d="".join(told), class_=css) if told else NOTHING
 
 
 def polyline(points: Iterable[tuple[float, float]]) -> Html:
@@ -120,11 +107,8 @@ def interval(ends: tuple[float, float], low: float, middle: float, high: float, 
     )
 
 
-# --- words beside them
-
 _LETTER, _GAP = 6.4, 8.0  # pixels
-_LEAST = 230.0
-"""Pixels across a picture at least."""
+_LEAST = 230.0  # pixels across a picture at least
 
 
 def plot(
@@ -136,21 +120,20 @@ def plot(
     left: Sequence[Mark] = (),
     right: Sequence[Mark] = (),
 ) -> Html:
-    """A drawing `high` pixels high with words on three sides, below that what they are `of`. Words
-    below it that would run into others where there is little room are left out."""
-    across = [
-        tag("span", said, style=f"left:{short(x / WIDE * 100)}%", class_=_side(x) or None)
-        for x, said in _clear(below)
-    ]
-    return tag(
-        "div",
-        _beside("left", left),
-        shape(high, *shapes, title=title),
-        _beside("right", right),
-        tag("div", *across, class_="below") if across else None,
-        tag("div", of, class_="of") if of else None,
-        class_="plot",
-    )
+    """A drawing with words on three sides; words below that might run into others are left out."""
+    kept: list[Html] = []
+    free = -math.inf
+    for x, said in sorted(below):
+        share, wide = x / WIDE, _LETTER * len(said)
+        side = "first" if share < 0.04 else "last" if share > 0.96 else None  # stands inside
+        begins = share * _LEAST - wide * {"first": 0.0, "last": 1.0}.get(side or "", 0.5)
+        if begins >= free:
+            kept.append(tag("span", said, style=f"left:{short(share * 100)}%", class_=side))
+            free = begins + wide + _GAP
+    drawn = _beside("left", left), shape(high, *shapes, title=title), _beside("right", right)
+    words = tag("div", *kept, class_="below") if kept else None
+    what = tag("div", of, class_="of") if of else None
+    return tag("div", *drawn, words, what, class_="plot")
 
 
 def _beside(css: str, marks: Sequence[Mark]) -> Html:
@@ -158,30 +141,8 @@ def _beside(css: str, marks: Sequence[Mark]) -> Html:
     return tag("div", *words, class_=css) if marks else NOTHING
 
 
-def _side(x: float) -> str:
-    """Words at an end stand inside of it."""
-    share = x / WIDE
-    return "first" if share < 0.04 else "last" if share > 0.96 else ""
-
-
-def _clear(marks: Sequence[Mark]) -> list[Mark]:
-    """Those of the marks that stand clear of each other."""
-    kept, free = [], -math.inf
-    for x, said in sorted(marks):
-        wide = _LETTER * len(said)
-        begins = x / WIDE * _LEAST - wide * {"first": 0.0, "last": 1.0}.get(_side(x), 0.5)
-        if begins >= free:
-            kept.append((x, said))
-            free = begins + wide + _GAP
-    return kept
-
-
 def levels(marks: Iterable[Mark]) -> Html:
-    """Lines from side to side, at the words on the left."""
     return join(*(line(0, y, WIDE, y, "grid") for y, _ in marks))
-
-
-# --- one bar
 
 
 def stacked(pieces: Sequence[tuple[str, float]], title: str) -> Html:
@@ -195,11 +156,7 @@ def stacked(pieces: Sequence[tuple[str, float]], title: str) -> Html:
     return shape(high, *drawn, title=title)
 
 
-# --- heat: the stronger, the more
-
-HEAT = 10
-"""Degrees of it, in the legend some of them."""
-
+HEAT = 10  # degrees of it, in the legend some of them
 HEAT_LEGEND = [(f"heat d{degree}", f"{10 * degree} %") for degree in (1, 4, 7, 10)]
 
 
@@ -216,8 +173,6 @@ def heat(rows: Iterable[Floats], high: float, wide: float, css: str = "heat") ->
     return join(*(boxes(at, f"{css} d{n}" if n > 0 else "unknown") for n, at in drawn.items()))
 
 
-# --- columns: of steps, or of updates, or of several that stand beside each other
-
 _MOST_COLUMNS = 240
 _FAR = 1.6
 _LONGER = 1.0001
@@ -225,8 +180,7 @@ T = TypeVar("T")
 
 
 def groups(items: Sequence[T]) -> list[Sequence[T]]:
-    """The items in so few groups of neighbours that each can be drawn: of one size but for the
-    last."""
+    """The items in so few groups of neighbours that each can be drawn."""
     size = max(1, -(-len(items) // _MOST_COLUMNS))
     return [items[first : first + size] for first in range(0, len(items), size)]
 
@@ -251,8 +205,7 @@ def scale_end(totals: Sequence[float], usual: Sequence[float] = ()) -> float:
 
 @dataclass(frozen=True)
 class ChartColumns:
-    """Columns side by side, told by their names and by `of` what they are; they are no wider than
-    of `fewest`."""
+    """Columns side by side, of `of`; they are no wider than of `fewest`."""
 
     names: Sequence[str]
     of: str
@@ -265,8 +218,7 @@ class ChartColumns:
 
     def bars(self, parts: Mapping[str, Sequence[float]], end: float, *over: Child, title: str,
              show: Callable[[float], str] | None = None) -> Html:  # fmt: skip
-        """A picture with a bar in each column: its parts by class, one on the other, on a scale
-        that ends at `end`. They are seconds, unless `show` says how they are written."""
+        """Parts by class, stacked, on a scale to `end`; seconds, unless `show` writes them."""
         y, gap, feet = Axis(0, end, self.high, 0), 0.15 * self.wide, [0.0] * len(self.names)
         drawn = []
         for css, lengths in parts.items():
@@ -274,8 +226,8 @@ class ChartColumns:
             for n, length in enumerate(lengths):
                 foot, feet[n] = feet[n], feet[n] + length
                 if foot < (head := min(feet[n], end)):
-                    place = n * self.wide + gap / 2, y(head), self.wide - gap, y(foot) - y(head)
-                    placed.append(place)
+                    x, wide = n * self.wide + gap / 2, self.wide - gap
+                    placed.append((x, y(head), wide, y(foot) - y(head)))
             drawn.append(boxes(placed, css))
         cut = (n for n, head in enumerate(feet) if head > _LONGER * end)
         drawn.append(boxes(((n * self.wide, 0, self.wide, 2.5) for n in cut), "cut"))
@@ -287,16 +239,11 @@ class ChartColumns:
     def plot(self, *children: Child, title: str, left: Sequence[Mark]) -> Html:
         """The picture: below its columns the first names of some; each can be pointed at."""
         firsts = enumerate(name.partition(" ")[0] for name in self.names)
-        return plot(
-            self.high,
-            *children,
-            line(0, self.high, WIDE, self.high, "base"),
-            hits((n * self.wide, 0, self.wide, self.high) for n in range(len(self.names))),
-            title=title,
-            below=[((n + 0.5) * self.wide, name) for n, name in firsts if name],
-            of=self.of,
-            left=left,
-        )
+        below = [((n + 0.5) * self.wide, name) for n, name in firsts if name]
+        base = line(0, self.high, WIDE, self.high, "base")
+        places = hits((n * self.wide, 0, self.wide, self.high) for n in range(len(self.names)))
+        shapes = *children, base, places
+        return plot(self.high, *shapes, title=title, below=below, of=self.of, left=left)
 
 
 class Html(str):
@@ -329,8 +276,7 @@ def text(value: Child) -> Html:
 
 
 def prose(value: str) -> Html:
-    """Text of a report: `τ_R` with its index, code between backticks, and no word so long that it
-    has to be wider than a phone."""
+    """Text with `τ_R` and its index, code between backticks, and places to break long words at."""
     if isinstance(value, Html):
         return value
     coded = _CODE.sub(r"<code>\1</code>", text(_LONG.sub("\\g<0>\u200b", value)))
@@ -347,8 +293,8 @@ def join(*children: Child) -> Html:
 
 
 def tag(name: str, *children: Child, **attributes: Any) -> Html:
-    """An element. `class_` is `class`, `data_row` is `data-row`, `viewBox` stays; an attribute of
-    None or False is left out, and one of True has no value."""
+    """An element; `class_` is `class`. Attributes of None or False are left out, True has no
+    value."""
     shown = []
     for key, value in attributes.items():
         if value is None or value is False:
@@ -361,5 +307,5 @@ def tag(name: str, *children: Child, **attributes: Any) -> Html:
 
 
 def short(value: float) -> str:
-    """A coordinate with two decimals at most: a page has a great many of them."""
+    """A coordinate with two decimals at most: a page has many."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -5,47 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from rltrace.report.html.drawing import (
-    NOTHING,
-    Child,
-    Html,
-    box,
-    in_cell,
-    join,
-    prose,
-    sentence,
-    stacked,
-    tag,
-)
+from rltrace.report.html import drawing as draw
+from rltrace.report.html.drawing import NOTHING, Child, Html, join, prose, sentence, tag
 from rltrace.report.layout import Bar, Grid, Section
 from rltrace.report.screen import UNTRACED
 from rltrace.report.units import UNKNOWN
 
 _BLOCK = 8.0  # pixels of a character in a bar
-_CARDS = 3
-"""A table of more columns is a card for each row on a phone."""
+_CARDS = 3  # a table of more columns is a card for each row on a phone
 
 
 def part(key: str, title: str, *children: Child) -> Html:
-    """A part of the page under its own heading."""
     heading = tag("h3", prose(title), id=f"{key}-heading")
     return tag("section", heading, *children, id=key, aria_labelledby=f"{key}-heading")
 
 
 def of_section(key: str, section: Section, *pictures: Child, below: Child = None) -> Html:
-    """A section of the report as it is on a terminal, with pictures between lines and table, and
-    something more below its notes."""
+    """A section as on a terminal, with pictures before its table, and more below its notes."""
     return part(key, section.title, told(section, *pictures), below)
 
 
 def told(section: Section, *pictures: Child) -> Html:
-    """The content of a section without its heading."""
     shown = table(section.grid) if section.grid else None
     return join(lines(section.lines), *pictures, shown, notes(section.notes))
 
 
 def with_rows(section: Section, row: Callable[[tuple[str, ...]], tuple[str, ...]]) -> Section:
-    """A section with something drawn into the rows of its table."""
     if section.grid is None:
         return section
     rows = tuple(map(row, section.grid.rows))
@@ -61,12 +46,10 @@ def lines(sentences: Sequence[str]) -> Html:
 
 
 def notes(sentences: Sequence[str]) -> Html:
-    """What stands below in a smaller voice."""
     return tag("div", lines(sentences), class_="notes") if sentences else NOTHING
 
 
 def unknown(key: str, short: str, why: str) -> Html:
-    """What cannot be told, in one line."""
     return tag("p", tag("b", short), ": cannot tell. ", prose(why), class_="missing", id=key)
 
 
@@ -84,10 +67,8 @@ def copied(said: str) -> Html:
 def table(grid: Grid) -> Html:
     """A table whose first column names its rows. Cells of `Html` stand as they are."""
     sides = ["right" if column.right else None for column in grid.columns]
-    head = (
-        tag("th", prose(column.title), scope="col", class_=side)
-        for column, side in zip(grid.columns, sides, strict=True)
-    )
+    named = zip(grid.columns, sides, strict=True)
+    head = (tag("th", prose(one.title), scope="col", class_=side) for one, side in named)
     body = []
     for name, *row in grid.rows:
         cells = (
@@ -106,7 +87,7 @@ def _shown(said: str) -> Html:
     if not isinstance(said, Bar) or not said:
         return sentence(said)
     wide = said.length * _BLOCK
-    return in_cell(wide, box(0, 4, wide, 12, "bar"))
+    return draw.in_cell(wide, draw.box(0, 4, wide, 12, "bar"))
 
 
 def picture(
@@ -118,14 +99,13 @@ def picture(
     says: str,
     around: Html = NOTHING,
 ) -> Html:
-    """A picture with its caption, and its numbers below it to be opened. What is drawn with
-    `data-row="n"` is told by row n of the table when it is pointed at. `says` stands below the
-    title, `around` between that and the drawing."""
+    """A picture with its caption, and its numbers to be opened: `data-row="n"` points to row n.
+    `says` stands below the title, then `around`."""
     caption = tag("figcaption", tag("h4", prose(title)), tag("p", prose(says)))
     head = tag("tr", *(tag("th", prose(column), scope="col") for column in columns))
     body = (
-        tag("tr", tag("th", prose(row[0]), scope="row"), *(tag("td", prose(c)) for c in row[1:]))
-        for row in rows
+        tag("tr", tag("th", prose(name), scope="row"), *(tag("td", prose(said)) for said in more))
+        for name, *more in rows
     )
     numbers = tag("table", tag("thead", head), tag("tbody", *body), class_="numbers")
     scrolling = tag("div", numbers, class_="scroll", tabindex="0", role="group", aria_label=title)
@@ -144,24 +124,20 @@ def legend(entries: Sequence[tuple[str, str]]) -> Html:
 def shares(
     pieces: Sequence[tuple[tuple[str, float], tuple[str, ...]]], title: str, least: float = 0.0
 ) -> Html:
-    """One bar of `(class, share)`, and below it a name and figures of the pieces that are more than
-    `least` of it."""
-    named = (
-        tag("li", tag("i", class_=f"key {css}"), tag("span", prose(name)), *(
-            tag("b", sentence(one)) for one in figures
-        ))
-        for (css, share), (name, *figures) in pieces
-        if share > least
-    )  # fmt: skip
-    return join(stacked([one for one, _ in pieces], title), tag("ul", *named, class_="shares"))
+    """One bar of `(class, share)`, and below it the names and figures of pieces above `least`."""
+    named = []
+    for (css, share), (name, *figures) in pieces:
+        if share > least:
+            words = tag("span", prose(name)), *(tag("b", sentence(one)) for one in figures)
+            named.append(tag("li", tag("i", class_=f"key {css}"), *words))
+    return join(draw.stacked([one for one, _ in pieces], title), tag("ul", *named, class_="shares"))
 
 
 COLOURED = (
     "rollout", "env", "reward", "reference", "logprob", "value", "train", "sync", "switch",
     "wait", "data", "checkpoint", "eval", "other", UNTRACED,
 )  # fmt: skip
-"""All that have a colour, in the order in which they are stacked. The style sheet knows them by
-these names."""
+"""All that have a colour, by their names in the style sheet, in the order of stacking."""
 
 
 def css(stage: str) -> str:
@@ -170,5 +146,4 @@ def css(stage: str) -> str:
 
 
 def stage_legend(stages: Collection[str]) -> Html:
-    """A legend of these stages in the order of stacking."""
     return legend([(css(stage), stage) for stage in COLOURED if stage in stages])

@@ -1,4 +1,4 @@
-"""What is known of samples: how long they take, how old they were, what they were worth."""
+"""Samples and devices with pictures: tail, lag, reward, weight updates, GPUs."""
 
 from __future__ import annotations
 
@@ -19,48 +19,40 @@ from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
 from rltrace.report.html.drawing import Html, tag
 from rltrace.report.layout import raised
-from rltrace.report.sections.freshness_section import (
-    curve_section,
-    has_tail,
-    staleness_section,
-    tail_section,
-)
+from rltrace.report.sections import freshness_section as freshness
 from rltrace.report.sections.goodput_section import reward_section
+
+_MOST_STEPS, _MOST_LAGS, _MOST_DEVICES = 120, 12, 64
+_UNKNOWN = "unknown"
+_TIME_PARTS = 200
+_COLUMNS = (
+    *("GPU", "busy, mean", "most memory", "of", "held by", "power, mean", "energy"),
+    *("throttled", "samples"),
+)
 
 
 def tail_part(analysis: RunAnalysis, summary: Summary) -> Html:
     tail = summary.tail
-    if not has_tail(tail):
+    if not freshness.has_tail(tail):
         return parts.unknown("tail", "Tail", "No trajectory and no reward was recorded.")
     found = distributions(analysis.run, analysis.steps)
     shown = tag("div", *map(_distribution, found), class_="panels") if found else None
-    return parts.of_section("tail", tail_section(tail), shown)
+    return parts.of_section("tail", freshness.tail_section(tail), shown)
 
 
 def _distribution(of: Distribution) -> Html:
     """The longer the bars on the right, the longer the tail."""
     columns = draw.ChartColumns([f"p{100 * share:g}" for share in SHARES], "", 100, fewest=1)
-    show = None if of.unit == "s" else units.count
+    show, on_axis = (units.seconds, None) if of.unit == "s" else (units.count, units.count)
+    end = 1.04 * of.values[-1] or 1.0
     return parts.picture(
         key=f"distribution-of-{of.name.replace(' ', '-')}",
         title=raised(of.name),
         says=f"Of {units.count(of.n)}, by percentile.",
-        drawing=columns.bars(
-            {"bar": of.values}, 1.04 * of.values[-1] or 1.0, title=of.name, show=show
-        ),
+        drawing=columns.bars({"bar": of.values}, end, title=of.name, show=on_axis),
         columns=("percentile", of.name),
-        rows=[(p, _shown(of, value)) for p, value in zip(columns.names, of.values, strict=True)],
+        rows=[(p, show(value)) for p, value in zip(columns.names, of.values, strict=True)],
     )
-
-
-def _shown(of: Distribution, value: float) -> str:
-    return units.seconds(value) if of.unit == "s" else units.count(value)
-
-
-# --- staleness
-
-_MOST_STEPS, _MOST_LAGS = 120, 12
-_UNKNOWN = "unknown"
 
 
 def lag_part(analysis: RunAnalysis, summary: Summary) -> Html:
@@ -69,10 +61,10 @@ def lag_part(analysis: RunAnalysis, summary: Summary) -> Html:
         why = "Which samples the learner trained on was not recorded."
         return parts.unknown("lag", "Staleness", why)
     handed_only = summary.goodput is not None and summary.goodput.handed_only
-    section = staleness_section(lags, fresh, handed_only)
+    section = freshness.staleness_section(lags, fresh, handed_only)
     history = lag_history(analysis.run, analysis.steps, _MOST_STEPS, _MOST_LAGS)
     shown = _history(history) if history else None
-    cost = None if lags.largest_lag == 0 else parts.under(curve_section(fresh))
+    cost = None if lags.largest_lag == 0 else parts.under(freshness.curve_section(fresh))
     return parts.of_section("lag", section, shown, below=cost)
 
 
@@ -88,6 +80,7 @@ def _history(history: LagHistory) -> Html:
     shares = np.array(counts) / whole
     if has_unknown:
         shares[:, -1] = np.where(shares[:, -1] > 0, np.nan, 0)
+    heat = draw.heat(shares.T[::-1], row, columns.wide)
     names_at = [(columns.high - row * (m + 0.5), name) for m, name in enumerate(names)]
     return parts.picture(
         key="lags",
@@ -95,20 +88,13 @@ def _history(history: LagHistory) -> Html:
         says="Stronger: more of the step's trajectories. Lag in policy versions, from the first "
         "token.",
         around=parts.legend([*draw.HEAT_LEGEND, *[(_UNKNOWN, "unknown lag")] * has_unknown]),
-        drawing=columns.plot(
-            draw.heat(shares.T[::-1], row, columns.wide),
-            title="Share of trajectories by lag and step",
-            left=names_at,
-        ),
+        drawing=columns.plot(heat, title="Share of trajectories by lag and step", left=names_at),
         columns=("step", "trajectories", *names),
         rows=[
             (named or "the run", units.count(step.trajectories), *map(units.count, of))
             for named, step, of in zip(steps, history.steps, counts, strict=True)
         ],
     )
-
-
-# --- reward
 
 
 def reward_part(summary: Summary) -> Html:
@@ -121,6 +107,7 @@ def reward_part(summary: Summary) -> Html:
 
 def _reward(reward: RewardCurve) -> Html:
     points = draw.groups(reward.points)
+    counts = [sum(p.rewards for p in of) for of in points]
     values = [
         float(np.average([p.reward for p in of], weights=[p.rewards for p in of])) for of in points
     ]
@@ -131,26 +118,16 @@ def _reward(reward: RewardCurve) -> Html:
     y = draw.Axis(low, end, columns.high, 0)
     left = [(y(v), f"{v:.3g}") for v in draw.ticks(low, end, 4)]
     placed = [((n + 0.5) * columns.wide, y(value)) for n, value in enumerate(values)]
+    drawn = draw.levels(left), draw.polyline(placed), draw.dots(placed)
     return parts.picture(
         key="reward-curve",
         title="Reward by step",
         says="The mean of the rewards given in it.",
-        drawing=columns.plot(
-            draw.levels(left),
-            draw.polyline(placed),
-            draw.dots(placed),
-            title="Mean reward of each step",
-            left=left,
-        ),
+        drawing=columns.plot(*drawn, title="Mean reward of each step", left=left),
         columns=("step", "reward", "rewards", f"{reward.device or 'device'}-hours until then"),
         rows=[
-            (
-                step,
-                units.number(value),
-                units.count(sum(p.rewards for p in of)),
-                units.number(of[-1].device_hours),
-            )
-            for step, value, of in zip(steps, values, points, strict=True)
+            (step, units.number(value), units.count(n), units.number(of[-1].device_hours))
+            for step, value, n, of in zip(steps, values, counts, points, strict=True)
         ],
     )
 
@@ -169,7 +146,9 @@ def _each_update(updates: Sequence[Update]) -> Html:
     bars = draw.groups(updates)
     means = [float(np.mean([one.seconds for one in bar])) for bar in bars]
     end = draw.scale_end(means)
-    columns = draw.ChartColumns([*map(_versions, bars)], "policy version", high=110)
+    known = [[one.version for one in bar if one.version >= 0] for bar in bars]
+    names = [f"v{draw.numbered(versions)}" if versions else _UNKNOWN for versions in known]
+    columns = draw.ChartColumns(names, "policy version", high=110)
     return parts.picture(
         key="updates",
         title="How long each update took",
@@ -179,14 +158,9 @@ def _each_update(updates: Sequence[Update]) -> Html:
         columns=("version", "seconds", "bytes", "GB/s"),
         rows=[
             (name, units.seconds(mean), *_moved(bar))
-            for name, mean, bar in zip(columns.names, means, bars, strict=True)
+            for name, mean, bar in zip(names, means, bars, strict=True)
         ],
     )
-
-
-def _versions(updates: Sequence[Update]) -> str:
-    known = [one.version for one in updates if one.version >= 0]
-    return f"v{draw.numbered(known)}" if known else "unknown"
 
 
 def _moved(updates: Sequence[Update]) -> tuple[str, str]:
@@ -199,31 +173,22 @@ def _moved(updates: Sequence[Update]) -> tuple[str, str]:
     return units.size(moved / len(known)), units.number(rate)
 
 
-# --- devices
-
-_MOST = 64
-_TIME_PARTS = 200
-
-
 def device_part(analysis: RunAnalysis, summary: Summary) -> Html:
     """The GPUs; where none was seen, how much the run's processes worked."""
     since_ns, until_ns = analysis.drawn_ns
     loads = device_load(analysis.run, since_ns, until_ns, _TIME_PARTS)
     if not loads:
-        return parts.unknown("gpus", "GPUs", _why(summary))
-    shown = _strip(loads[:_MOST], (until_ns - since_ns) / 1e9)
-    more = len(loads) - _MOST
+        told = [p.detail for p in summary.coverage.problems if p.what == "no-gpu" and p.detail]
+        because = f": {told[0]}".rstrip(".") if told else ""
+        why = f"No GPU was sampled{because}."
+        if summary.run.imported:
+            why = "An imported log has no samples of GPUs."
+        return parts.unknown("gpus", "GPUs", why)
+    shown = _strip(loads[:_MOST_DEVICES], (until_ns - since_ns) / 1e9)
+    more = len(loads) - _MOST_DEVICES
     said = [f"{units.plural(more, 'more GPU')} not drawn."] if more > 0 else []
     said.append("NVML counts a GPU as busy while any kernel runs on it, however small.")
     return parts.part("gpus", "GPUs", shown, parts.notes(said))
-
-
-def _why(summary: Summary) -> str:
-    told = [p.detail for p in summary.coverage.problems if p.what == "no-gpu" and p.detail]
-    if summary.run.imported:
-        return "An imported log has no samples of GPUs."
-    because = f": {told[0]}" if told else ""
-    return f"No GPU was sampled{because.rstrip('.')}."
 
 
 def _strip(loads: Sequence[DeviceLoad], length: float) -> Html:
@@ -231,7 +196,7 @@ def _strip(loads: Sequence[DeviceLoad], length: float) -> Html:
     high, wide = row * len(loads), draw.WIDE / _TIME_PARTS
     several = len({load.host for load in loads}) > 1
     names = [f"{load.host} " * several + f"GPU {load.device}" for load in loads]
-    places = [n * row for n in range(len(loads))]
+    middles = [(n + 0.5) * row for n in range(len(loads))]
     times = draw.ticks(0, length)
     axis, show = draw.Axis(0, length), draw.seconds_of(times)
     blank = [("unknown", "no sample")] * any(bool(np.isnan(load.busy).any()) for load in loads)
@@ -245,19 +210,13 @@ def _strip(loads: Sequence[DeviceLoad], length: float) -> Html:
             high,
             draw.box(0, 0, draw.WIDE, high, "empty"),
             draw.heat([load.busy for load in loads], row, wide),
-            draw.hits((0, y, draw.WIDE, row) for y in places),
+            draw.hits((0, n * row, draw.WIDE, row) for n in range(len(loads))),
             title="Busy share of each GPU over time",
             below=[(axis(t), show(t)) for t in times],
-            left=[(y + row / 2, name) for y, name in zip(places, names, strict=True)],
-            right=[
-                (y + row / 2, units.share(load.busy_share))
-                for y, load in zip(places, loads, strict=True)
-            ],
+            left=[*zip(middles, names, strict=True)],
+            right=[(y, units.share(one.busy_share)) for y, one in zip(middles, loads, strict=True)],
         ),
-        columns=(
-            *("GPU", "busy, mean", "most memory", "of", "held by", "power, mean", "energy"),
-            *("throttled", "samples"),
-        ),
+        columns=_COLUMNS,
         rows=[(name, *_cells(load)) for name, load in zip(names, loads, strict=True)],
     )
 

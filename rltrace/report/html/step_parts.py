@@ -1,4 +1,4 @@
-"""Where the step goes, stage by stage and step by step; and where the wall-clock went."""
+"""Where a step, each step, and the wall-clock went, with pictures."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from rltrace.report.sections.goodput_section import cascade_section, goodput_sec
 from rltrace.trace.vocabulary import Stage, word
 
 _LANE = 22.0
+_LEAST_SHARE = 0.005
+_EACH_STEP = "Length of each step by the stage that it waited for"
+_GREYS = ("d9", "d7", "d5", "d3")
 _SEAMS = 0.06  # of the step: in so many moments one stage may end and the next begin
 
 
@@ -40,11 +43,9 @@ def step_part(summary: Summary) -> Html:
 
 def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
     """A lane for each stage, or for several that are never at work at once."""
-    busy = {
-        word(stage): np.asarray(typical.busy_shares[word(stage)])
-        for stage in Stage
-        if word(stage) in typical.busy_shares
-    }
+    names = [word(stage) for stage in Stage]
+    shares = typical.busy_shares
+    busy = {name: np.asarray(shares[name]) for name in names if name in shares}
     lanes: list[dict[str, Floats]] = []
     for stage, part in busy.items():
         at = (lane for lane in lanes if ((sum(lane.values()) > 0) & (part > 0)).mean() <= _SEAMS)
@@ -54,7 +55,9 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
     whole_run, length = summary.steps.whole_run, units.seconds(typical.step_s)
     of = "the whole run" if whole_run else f"step {typical.step}, of median length"
     axis, times = draw.Axis(0, typical.step_s), draw.ticks(0, typical.step_s)
-    show = draw.seconds_of(times)
+    show, base = draw.seconds_of(times), draw.line(0, 0, draw.WIDE, 0, "base")
+    lines = [draw.line(axis(v), 0, axis(v), 5, "base") for v in times]
+    words = [(axis(v), show(v)) for v in times]
     rows = {stage: n for n, stage in enumerate(busy)}
     tenths = {stage: np.reshape(part, (10, -1)).mean(axis=1) for stage, part in busy.items()}
     return parts.picture(
@@ -65,14 +68,7 @@ def _waterfall(typical: TypicalStep, summary: Summary) -> Html:
         * summary.run.durations_only,
         drawing=join(
             *(_lane(lane, rows) for lane in lanes),
-            draw.plot(
-                5,
-                draw.line(0, 0, draw.WIDE, 0, "base"),
-                *(draw.line(axis(v), 0, axis(v), 5, "base") for v in times),
-                title="Time axis",
-                below=[(axis(v), show(v)) for v in times],
-                of=f"{of}: {length}",
-            ),
+            draw.plot(5, base, *lines, title="Time axis", below=words, of=f"{of}: {length}"),
         ),
         columns=("stage", *(f"{10 * i} to {10 * i + 10} % of it" for i in range(10))),
         rows=[(stage, *(units.share(float(v)) for v in part)) for stage, part in tenths.items()],
@@ -93,13 +89,16 @@ def _lane(busy: dict[str, Floats], rows: dict[str, int]) -> Html:
 
 
 def _each_step(times: Sequence[StepTimes]) -> Html:
-    stages = [
-        name
-        for name in parts.COLOURED
-        if name == UNTRACED or any(time.exposed_s.get(name) for time in times)
-    ]
+    told = {name for time in times for name, s in time.exposed_s.items() if s} | {UNTRACED}
+    stages = [name for name in parts.COLOURED if name in told]
     bars = draw.groups(times)
-    means = {name: [_mean(bar, name) for bar in bars] for name in stages}
+
+    def mean(times: Sequence[StepTimes], stage: str) -> float:
+        untraced = stage == UNTRACED
+        spent = (t.untraced_s if untraced else t.exposed_s.get(stage, 0.0) for t in times)
+        return sum(spent) / len(times)
+
+    means = {name: [mean(bar, name) for bar in bars] for name in stages}
     totals = [sum(values) for values in zip(*means.values(), strict=True)]
     steady = [any(time.steady for time in bar) for bar in bars]
     end = draw.scale_end(totals, [s for s, usual in zip(totals, steady, strict=True) if usual])
@@ -108,18 +107,15 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
     slow = sum(time.warmup for time in times)
     warm = f" The first {slow} (left of the line) are warm-up." if slow else ""
     edge = columns.wide * slow / len(bars[0])
+    line = draw.line(edge, 0, edge, columns.high, "edge") if slow else None
+    of_stages = {parts.css(name): means[name] for name in stages}
     return parts.picture(
         key="each-step",
         title="What each step waited for",
         says="Exposed time by stage; a bar's height is the step's length."
         f"{warm}{draw.said_of(bars, 'step', max(totals) > end)}",
         around=parts.stage_legend(stages),
-        drawing=columns.bars(
-            {parts.css(name): means[name] for name in stages},
-            end,
-            draw.line(edge, 0, edge, columns.high, "edge") if slow else None,
-            title="Length of each step by the stage that it waited for",
-        ),
+        drawing=columns.bars(of_stages, end, line, title=_EACH_STEP),
         columns=("step", "seconds", *stages),
         rows=[
             (name, *map(units.seconds, values))
@@ -128,14 +124,7 @@ def _each_step(times: Sequence[StepTimes]) -> Html:
     )
 
 
-def _mean(times: Sequence[StepTimes], stage: str) -> float:
-    untraced = stage == UNTRACED
-    spent = (t.untraced_s if untraced else t.exposed_s.get(stage, 0.0) for t in times)
-    return sum(spent) / len(times)
-
-
 def _keyed(row: tuple[str, ...]) -> tuple[str, ...]:
-    """A row of the table of stages with the stage's colour."""
     key = tag("i", class_=f"key {parts.css(row[0])}") if row[0] in parts.COLOURED else NOTHING
     return join(key, prose(row[0])), *row[1:]
 
@@ -148,10 +137,6 @@ def goodput_part(summary: Summary) -> Html:
     else:
         below = parts.under(cascade_section(cascade), _wall_clock(cascade))
     return parts.part("goodput", section.title, parts.told(section), below)
-
-
-_LEAST_SHARE = 0.005
-_GREYS = ("d9", "d7", "d5", "d3")
 
 
 def _wall_clock(cascade: Cascade) -> Html | None:

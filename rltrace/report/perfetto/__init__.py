@@ -1,7 +1,5 @@
 """A run as a timeline for Perfetto (https://ui.perfetto.dev)."""
 
-from __future__ import annotations
-
 from rltrace.report.perfetto.export import TimelineCounts, write
 
 __all__ = ["TimelineCounts", "write"]

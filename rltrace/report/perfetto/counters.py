@@ -1,4 +1,4 @@
-"""Counter tracks: what was read during the run, and what follows from its samples."""
+"""Counter tracks: readings of the run, and what follows from its samples."""
 
 from __future__ import annotations
 
@@ -13,23 +13,14 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate
 
 Values = NDArray[np.float64]
-Series = tuple[int | None, str, str, Ints, Values]
-"""The process that a counter is of (None: the run), its name and unit, times and readings."""
-
+Series = tuple[int | None, str, str, Ints, Values]  # process (None: the run), name, unit, readings
 IN_FLIGHT, OF_PROCESS = "trajectories in flight", "in flight here"
 WAITING = "samples waiting for the learner"
 LARGEST_LAG, MEAN_LAG = "lag of what is trained on: largest", "lag of what is trained on: mean"
 
-_UNITS = {
-    "bytes": "bytes",
-    "ns": "ns",
-    "seconds": "s",
-    "hz": "Hz",
-    "percent": "%",
-    "watts": "W",
-    "joules": "J",
-}
-"""The unit that the last word of a counter's name states."""
+# The unit that the last word of a counter's name states.
+_UNITS = {"bytes": "bytes", "ns": "ns", "seconds": "s", "hz": "Hz"}
+_UNITS |= {"percent": "%", "watts": "W", "joules": "J"}
 
 
 def readings(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Points:
@@ -43,11 +34,8 @@ def readings(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Points:
         return scene.row(process, name if device < 0 else f"{name} {device}", unit=unit)
 
     keys = (np.asarray(columns[c]) for c in ("process", "counter", "device"))
-    return Points(
-        track=scene.each(track, *keys),
-        time=np.asarray(columns["time_ns"]),
-        value=np.asarray(columns["value"], np.float64),
-    )
+    time, value = np.asarray(columns["time_ns"]), np.asarray(columns["value"], np.float64)
+    return Points(scene.each(track, *keys), time, value)
 
 
 def derived(scene: Scene, run: OpenedRun) -> list[Points]:
@@ -105,5 +93,4 @@ def _lags(run: OpenedRun) -> Iterator[Series]:
     )
     time = np.asarray(columns["time_ns"])
     for name, column in ((LARGEST_LAG, "largest"), (MEAN_LAG, "mean")):
-        value = np.asarray(columns[column], np.float64)
-        yield None, name, "versions", time, value
+        yield None, name, "versions", time, np.asarray(columns[column], np.float64)

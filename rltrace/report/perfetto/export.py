@@ -1,4 +1,4 @@
-"""A run as native protobuf: few packets made by the official classes, millions by `wire`."""
+"""A run as a Perfetto timeline in native protobuf."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rltrace.report.formats.atomic_file import whole_file
 from rltrace.report.perfetto import counters
 from rltrace.report.perfetto import slices as slices_of
 from rltrace.report.perfetto.links import linked
-from rltrace.report.perfetto.scene import OPEN, RUN, Points, Scene, Slices, Track
+from rltrace.report.perfetto.scene import OPEN, RUN, Points, Scene, Track
 from rltrace.report.perfetto.slices import StepFindings
 from rltrace.report.perfetto.torch_profile import Profile, merged
 from rltrace.report.perfetto.wire import SEQUENCE, in_time_order
@@ -31,11 +31,10 @@ from rltrace.trace.vocabulary import Stage
 
 @dataclass(frozen=True)
 class TimelineCounts:
-    """What a timeline holds. `spans` counts steps and the phases of weight updates too; `syncs` are
-    the participants' parts, `versions` the policy versions on their way, `path_stretches` those of
-    the critical path, `profiled` the events of torch.profiler; `samples` are the readings of
-    counters that were recorded, `derived` those that follow from the trajectories; `unended` slices
-    of any kind have no end."""
+    """What a timeline holds. `spans` counts steps and the phases of weight updates too, `syncs` the
+    participants' parts, `versions` policy versions on their way, `path_stretches` the critical
+    path's, `profiled` events of torch.profiler, `samples` recorded readings of counters, `derived`
+    those that follow from trajectories, `unended` slices of any kind without an end."""
 
     processes: int
     tracks: int
@@ -67,10 +66,12 @@ def write(
     profiles: Sequence[Profile] = (),
 ) -> TimelineCounts:
     """Writes the timeline of a run to `path`, gzipped where the name ends in `.gz`; `findings` put
-    the verdict on the steps and the critical path beside them. Errors: `RltraceError` where nothing
-    can be written there, or a profile is of another time; an existing file is then left as is."""
+    the verdict and the critical path beside it. Errors: `RltraceError`, also for a profile of
+    another time; an existing file is then left as is."""
     scene = Scene()
-    _add_processes(scene, run)
+    for process, host, pid, role, rank, stage in run.ask(_IN_LOOP):
+        title = " ".join(str(x) for x in (role, rank) if x not in (None, -1))
+        scene.process(process, f"{title} ({host}:{pid})", Stage.OTHER if stage is None else stage)
     # All tables are loaded by now: only then are all names known.
     texts: dict[int, str] = dict(run.connection.sql("SELECT id, text FROM names").fetchall())
     steps = slices_of.steps(scene, run, findings)
@@ -91,7 +92,13 @@ def write(
     everything = [steps, critical, spans, *followed, phases, *profiled]
     columns = zip(*((p.track, p.time, p.value) for p in (readings, *derived)), strict=True)
     joined = Points(*map(np.concatenate, columns))
-    size = _write(scene, path, steps, everything, joined)
+    slices = [s for s in everything if len(s)]
+    starts = [int(x.min()) for x in (*(s.start for s in slices), joined.time) if len(x)]
+    first_step = int(steps.start.min()) if len(steps) else None
+    with whole_file(path, "the timeline") as file:
+        written = file.write(header(scene, min(starts, default=0), first_step))
+        for events in in_time_order(slices, joined):
+            written += file.write(events.data)
     return TimelineCounts(
         processes=len(scene.processes),
         tracks=len(scene.tracks) - len(scene.processes),
@@ -107,27 +114,8 @@ def write(
         samples=len(readings.time),
         derived=sum(len(p.time) for p in derived),
         unended=sum(int((s.end == OPEN).sum()) for s in everything),
-        bytes=size,
+        bytes=path.stat().st_size if path.is_file() else written,
     )
-
-
-def _write(
-    scene: Scene, path: Path, steps: Slices, slices: Sequence[Slices], points: Points
-) -> int:
-    slices = [s for s in slices if len(s)]
-    starts = [int(x.min()) for x in (*(s.start for s in slices), points.time) if len(x)]
-    first_step = int(steps.start.min()) if len(steps) else None
-    with whole_file(path, "the timeline") as file:
-        written = file.write(header(scene, min(starts, default=0), first_step))
-        for events in in_time_order(slices, points):
-            written += file.write(events.data)
-    return path.stat().st_size if path.is_file() else written
-
-
-def _add_processes(scene: Scene, run: OpenedRun) -> None:
-    for process, host, pid, role, rank, stage in run.ask(_IN_LOOP):
-        title = " ".join(str(x) for x in (role, rank) if x not in (None, -1))
-        scene.process(process, f"{title} ({host}:{pid})", Stage.OTHER if stage is None else stage)
 
 
 _IN_LOOP = f"""
@@ -143,18 +131,15 @@ _IN_LOOP = f"""
         SELECT process, arg_max(stage, (stage = {Stage.STEP:d}, ns)) AS main
         FROM by_stage GROUP BY process) USING (process)
     ORDER BY main = {Stage.STEP:d} DESC NULLS LAST, main, role, rank, process
-"""
-"""The processes in the order of the loop: whose steps they are, and then by what each does most."""
+"""  # the processes in the order of the loop: whose steps they are, then by what each does most
 
 
-# --- the packets before the events: the clock, the interned texts, the tracks
-
-_SINCE_LAST = 64
-"""The clock of the events, the first id that a sequence may give to one of its own."""
+_SINCE_LAST = 64  # the clock of the events, the first id that a sequence may give to one of its own
 
 
 def header(scene: Scene, start: int, first_step: int | None) -> bytes:
-    """They, for events from `start` (Unix ns) on. All tracks and texts have to be known by now."""
+    """The clock, the interned texts and the tracks, for events from `start` (Unix ns) on. All
+    tracks and texts have to be known by now."""
     trace = Trace()
     clocks = trace.packet.add(trusted_packet_sequence_id=SEQUENCE).clock_snapshot
     # The trace's own clock is Unix time: it and real time are said to agree.
@@ -167,23 +152,17 @@ def header(scene: Scene, start: int, first_step: int | None) -> bytes:
         began.timestamp_clock_id = BUILTIN_CLOCK_BOOTTIME
         began.service_event.tracing_started = True
 
-    state = trace.packet.add(
-        trusted_packet_sequence_id=SEQUENCE,
-        sequence_flags=TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-        | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE,
-    )
+    flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+    state = trace.packet.add(trusted_packet_sequence_id=SEQUENCE, sequence_flags=flags)
     state.trace_packet_defaults.timestamp_clock_id = _SINCE_LAST
     texts = state.interned_data
-    for interned, named in (
-        (scene.categories, texts.event_categories),
-        (scene.names, texts.event_names),
-        (scene.titles, texts.debug_annotation_names),
-    ):
-        for text, iid in interned.ids.items():
+    names = texts.event_categories, texts.event_names, texts.debug_annotation_names
+    for of, named in zip((scene.categories, scene.names, scene.titles), names, strict=True):
+        for text, iid in of.ids.items():
             named.add(iid=iid, name=text)
     strings = texts.debug_annotation_string_values, texts.correlation_id_str
-    for interned, told in zip((scene.words, scene.colours), strings, strict=True):
-        for text, iid in interned.ids.items():
+    for of, told in zip((scene.words, scene.colours), strings, strict=True):
+        for text, iid in of.ids.items():
             told.add(iid=iid, str=text.encode())
 
     root = trace.packet.add(trusted_packet_sequence_id=SEQUENCE).track_descriptor
@@ -192,17 +171,16 @@ def header(scene: Scene, start: int, first_step: int | None) -> bytes:
         root.process_ordering = TrackDescriptor.PROCESS_ORDERING_EXPLICIT
     of_run = trace.packet.add(trusted_packet_sequence_id=SEQUENCE).track_descriptor
     of_run.uuid, of_run.name, of_run.child_ordering = RUN, "run", TrackDescriptor.EXPLICIT
-    # A process and its tracks together, what stands on top first.
-    for track in sorted(scene.tracks, key=_place):
+
+    def place(track: Track) -> tuple[int, int, int]:
+        """By process, the top first: the engine puts a thread into the last process of its id."""
+        owner = 0 if track.parent == RUN else track.parent or track.uuid
+        return (owner, track.order if track.parent else -1, track.uuid)
+
+    for track in sorted(scene.tracks, key=place):
         _describe(trace.packet.add(trusted_packet_sequence_id=SEQUENCE), track)
     encoded: bytes = trace.SerializeToString()
     return encoded
-
-
-def _place(track: Track) -> tuple[int, int, int]:
-    """The engine puts a thread into the last process of its id, so that has to stand before it."""
-    owner = 0 if track.parent == RUN else track.parent or track.uuid
-    return (owner, track.order if track.parent else -1, track.uuid)
 
 
 def _describe(packet: TracePacket, track: Track) -> None:
@@ -211,13 +189,12 @@ def _describe(packet: TracePacket, track: Track) -> None:
     if track.tid:
         described.thread.pid, described.thread.tid = track.pid, track.tid
         described.thread.thread_name = track.name
-    elif track.pid:
-        described.process.pid = track.pid
-        described.process.process_name = track.name
-        described.sibling_order_rank = track.order
     else:
-        described.name = track.name
         described.sibling_order_rank = track.order
+        if track.pid:
+            described.process.pid, described.process.process_name = track.pid, track.name
+        else:
+            described.name = track.name
     if track.parent:
         described.parent_uuid = track.parent
     if track.unit == "bytes":

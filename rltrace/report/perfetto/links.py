@@ -1,7 +1,6 @@
-"""Arrows from samples over verdicts and uses to policy versions and who took them in.
+"""Arrows from samples over verdicts and uses to policy versions and their parts.
 
-An arrow stands between two slices of which the first starts no later than the second; the engine
-turns it round otherwise, and it would tell of an effect before its cause.
+An arrow begins at the slice that starts no later: the engine would turn it round otherwise.
 """
 
 from __future__ import annotations
@@ -17,21 +16,19 @@ from rltrace.report.perfetto.scene import OPEN, Flows, Ints, Slices, factor
 from rltrace.trace.vocabulary import Fate
 
 _GENERATED, _JUDGED, _USED, _VERSION, _PART = range(5)
-Link = tuple[int, Ints, int, Ints]
-"""Kind and rows of where arrows begin, kind and rows of where they end."""
+Link = tuple[int, Ints, int, Ints]  # kind and rows of where arrows begin, and of where they end
 
 
 def linked(kinds: Sequence[Slices], of_part: Ints) -> tuple[tuple[Slices, ...], int]:
-    """Generations, verdicts, uses, versions and parts with their arrows, and the number of these.
-    `of_part` is the place of the version that each part brought (-1: unknown)."""
+    """Generations, verdicts, uses, versions, parts with their arrows, and the number of these.
+    `of_part` is as of `places`."""
     return with_arrows(kinds, [link for link in _links(kinds, of_part) if len(link[1])])
 
 
 def with_arrows(
     kinds: Sequence[Slices], links: Sequence[Link], after: int = 0
 ) -> tuple[tuple[Slices, ...], int]:
-    """Slices of several kinds with the arrows of `links`, and the number of these; ids up to
-    `after` are taken."""
+    """Slices with the arrows of `links`, and the number of these; ids up to `after` are taken."""
     rows: list[list[Ints]] = [[] for _ in kinds]
     ids: list[list[Ints]] = [[] for _ in kinds]
     made = 0
@@ -41,17 +38,14 @@ def with_arrows(
         for kind, at in ((source, begins), (target, ends)):
             rows[kind].append(at)
             ids[kind].append(numbers)
-    return tuple(
-        replace(slices, flows=_flows(np.concatenate(at), np.concatenate(number), len(slices)))
-        if at
-        else slices
-        for slices, at, number in zip(kinds, rows, ids, strict=True)
-    ), made
-
-
-def _flows(rows: Ints, ids: Ints, size: int) -> Flows:
-    count = np.bincount(rows, minlength=size)
-    return Flows(np.cumsum(count) - count, count, ids[np.argsort(rows, kind="stable")])
+    drawn = list(kinds)
+    for kind, slices in enumerate(kinds):
+        if rows[kind]:
+            at, number = np.concatenate(rows[kind]), np.concatenate(ids[kind])
+            count = np.bincount(at, minlength=len(slices))
+            in_order = number[np.argsort(at, kind="stable")]
+            drawn[kind] = replace(slices, flows=Flows(np.cumsum(count) - count, count, in_order))
+    return tuple(drawn), made
 
 
 def _links(kinds: Sequence[Slices], of_part: Ints) -> list[Link]:
@@ -106,9 +100,8 @@ def _chosen(code: Ints, rank: Ints, size: int) -> Ints:
 
 
 def _version_made(used: Slices, made: Slices) -> Ints:
-    """For each use the place of the version that was made of it, the next one; -1 where it was not
-    trained on or that version was not seen. Of several of one number (a run that was started again)
-    it is the one nearest in time."""
+    """For each use the place of the version that was made of it, the next one (the nearest in time
+    of several of that number); -1: not trained on, or not seen."""
     place, by = np.full(len(used), -1, np.int64), used.of["version"]
     if not len(made):
         return place

@@ -1,4 +1,8 @@
-"""What a timeline is made of: tracks, interned texts, and slices as columns."""
+"""What a timeline is made of: tracks, interned texts, and slices as columns.
+
+Perfetto closes the slices of one track like a stack: two that overlap without nesting would
+silently get wrong durations, so `pack` and `nest` put them on tracks apart.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,7 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, word
 
-RUN = 1 << 40
-"""Uuid of the track that holds what is of the whole run."""
-
+RUN = 1 << 40  # uuid of the track that holds what is of the whole run
 _COLOURS: dict[str, tuple[str, int]] = {
     one[0].partition(".")[0]: one for one in packaged_toml("report/perfetto/colours.toml")["stages"]
 }
@@ -61,8 +63,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Note:
-    """What is known about each slice under one title: an integer, a double or an interned word; or
-    its colour, which has no title."""
+    """What is known about each slice under one title, or its colour, which has none."""
 
     title: int
     kind: str  # "integer", "double", "word" or "colour"
@@ -72,8 +73,8 @@ class Note:
 
 @dataclass(frozen=True)
 class Flows:
-    """The arrows that begin or end at each slice: `ids[first[i]]` and the next `count[i] - 1`.
-    An id is that of one arrow and stands at two slices; it points to the one that starts later."""
+    """The arrows at each slice: `ids[first[i]]` and the next `count[i] - 1`. An arrow's id stands
+    at two slices; it points to the one that starts later."""
 
     first: Ints
     count: Ints
@@ -92,8 +93,8 @@ class Slices:
     notes: tuple[Note, ...] = ()
     flows: Flows | None = None
     moments: bool = False  # an instant each: no end is written
+    # What each is of, for arrows: trajectory, version and such; -1: unknown.
     of: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    """What each is of, for those who draw arrows: trajectory, version and such; -1: unknown."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -139,8 +140,7 @@ class Scene:
         return self._add(owner.uuid, "thread", pid=owner.pid, tid=tid).uuid
 
     def row(self, process: int | None, name: str, order: int = 0, unit: str | None = None) -> int:
-        """Adds a plain track, or a counter's, to a process, or to the run (None); its uuid. Viewers
-        stack those of one name."""
+        """Adds a plain track, or a counter's, to a process or to the run (None); its uuid."""
         parent = RUN if process is None else self.processes[process].uuid
         return self._add(parent, name, unit=unit, order=order).uuid
 
@@ -222,7 +222,7 @@ class SceneRows:
         track: NDArray[np.int32],
         name: NDArray[np.int32],
         category: str,
-        notes: tuple[Note, ...],
+        *notes: Note,
         of: Sequence[str] = (),
         moments: bool = False,
     ) -> Slices:
@@ -252,20 +252,18 @@ class SceneRows:
         return Note(self._scene.titles.id(column), "word", ids, self[column] != -1)
 
     def coloured(self, stage: Stage) -> Note:
-        """The colour of one stage for all of them."""
         return self._scene.colour(np.full(len(self.start), stage))
 
-    def code(self, column: str, codes: type[IntEnum]) -> Note:
-        """Notes of the vocabulary's words."""
-        return self.words(column, partial(word_of, codes))
+    def codes(self, **columns: type[IntEnum]) -> tuple[Note, ...]:
+        """Notes of the vocabulary's words, by column."""
+        return tuple(self.words(c, partial(word_of, codes)) for c, codes in columns.items())
 
 
 def pack_each(process: NDArray[Any], start: Ints, end: Ints) -> Ints:
     """`pack` for each process on its own."""
     packed = np.zeros(len(process), np.int64)
-    processes, number = factor(process)
-    for one in range(len(processes)):
-        members = np.flatnonzero(number == one)
+    for one in factor(process)[0]:
+        members = np.flatnonzero(process == one)
         packed[members] = pack(start[members], end[members])
     return packed
 
@@ -275,20 +273,15 @@ def word_of(codes: type[IntEnum], code: int) -> str:
     return word(codes(code)) if code in codes._value2member_map_ else f"code {code}"
 
 
-# Perfetto closes the slices of one track like a stack: two that overlap without nesting would
-# silently get wrong durations.
-
 Ints = NDArray[np.int64]
-
-OPEN = np.iinfo(np.int64).max
-"""The end of a slice that never ended."""
-
+OPEN = np.iinfo(np.int64).max  # the end of a slice that never ended
 _AT_ONCE = 1 << 16  # slices
+_DENSE = 4  # values a row: up to this a table of all values in between is cheaper than a sort
 
 
 def pack(start: Ints, end: Ints) -> Ints:
-    """A row number for each interval such that intervals of one row do not overlap; rows are few:
-    in order of start each takes the row that fell free first. One may begin where another ends."""
+    """A row number for each interval so that those of one row do not overlap: in order of start
+    each takes the row that fell free first. One may begin where another ends."""
     # An interval of no length still takes its instant, or a thousand at one time would share a row.
     until = np.maximum(end, start + 1)
     order = np.argsort(start, kind="stable")
@@ -311,8 +304,7 @@ def pack(start: Ints, end: Ints) -> Ints:
 
 
 def nest(lane: Ints, start: Ints, end: Ints, order: Ints | None = None) -> Ints:
-    """Where each slice goes, so that those of a track nest: 0 is its lane's own track, k the lane's
-    k-th extra one. `order` is that of `outer_first`, where it is known."""
+    """0 for a slice on its own track of a lane, k for its k-th extra one, so that they nest."""
     extra = np.zeros(len(lane), np.int64)
     order = outer_first(start, end, lane) if order is None else order
     order = order[end[order] > start[order]]  # those of no length never cross others
@@ -325,8 +317,7 @@ def nest(lane: Ints, start: Ints, end: Ints, order: Ints | None = None) -> Ints:
 
 
 def outer_first(start: Ints, end: Ints, lane: Ints | None = None) -> Ints:
-    """The order by lane (where given) and start, of slices that start together the longer first.
-    Cheap where the rows are nearly in order, as a process writes them down."""
+    """The order by lane (where given) and start, of slices that start together the longer first."""
     order = np.argsort(start, kind="stable") if lane is None else _by_lane(start, lane)
     together = np.append(False, np.diff(start[order]) == 0)
     if lane is not None:
@@ -371,8 +362,8 @@ def _lanes_with_crossings(lane: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _crossings(start: Ints, end: Ints) -> Ints:
-    """Slices that end after one that they began in. Level by level: what begins when all before it
-    have ended is on a level, and the rest lies in the slices of that level, or crosses them."""
+    """Slices that end after one that they began in, level by level: what begins when all before it
+    have ended is on a level, and the rest lies in its slices, or crosses them."""
     wrong = []
     rest, above = np.arange(len(start)), np.zeros(0, np.int64)
     while len(rest):
@@ -401,13 +392,9 @@ def _off_the_stack(start: Ints, end: Ints) -> NDArray[Any]:
     return outside
 
 
-# --- distinct values, numbered: sorting a million rows to find ten values would be dear
-
-_DENSE = 4  # values a row: up to this a table of all values in between is cheaper than a sort
-
-
 def factor(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """The distinct values of a column of integers, in order, and the place of each row's value."""
+    """The distinct integers in order, and the place of each row's: a sort of a million would be
+    dear."""
     if not len(values):
         return values, np.zeros(0, np.int64)
     low, high = int(values.min()), int(values.max())
@@ -426,8 +413,7 @@ def factor(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
 
 
 def number(*keys: NDArray[Any]) -> tuple[Ints, Ints]:
-    """The number of every row and the first row of every number: 0, 1, ... for the distinct
-    combinations of keys, in sorted order."""
+    """The number of every row by its distinct keys, sorted, and the first row of each number."""
     distinct, dense = factor(keys[0])
     for key in keys[1:]:
         values, code = factor(key)

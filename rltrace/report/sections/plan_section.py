@@ -1,4 +1,4 @@
-"""Plans and triage in words and tables: the design first."""
+"""Plans, sweeps and triage in words and tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def sections(found: Plan, advice: Advice, full: bool = False) -> Iterator[Sectio
     yield _placements(found)
     yield _memory(found, full)
     if full:
-        yield _walls(found)
+        walls = ((wall.name, units.share(wall.share), wall.because) for wall in found.walls)
+        grid = table(walls, "wall", *numbers("of the step"), "because")
+        yield Section("Walls: how much shorter a step would be without each", (), grid)
         yield _framework(advice)
         spec = found.spec
         sources = (f"shape: {spec.model.source}", f"price: {spec.priced}", *found.rests_on)
@@ -43,8 +45,10 @@ def _answer(found: Plan, advice: Advice) -> Section:
         rate += f", {units.count(best.useful_tokens_per_usd)} tokens per US$"
     ends = units.between(units.seconds(found.step_s.low), units.seconds(found.step_s.high))
     mixture = f", {model.active / 1e9:.4g}B active" if model.is_mixture else ""
+    pools = {k: n for k, n in best.devices.items() if k == "shared"} or best.devices
+    devices = " + ".join(f"{count} {pool}" for pool, count in pools.items())
     lines = [
-        f"Design: {best.name} on {_devices(best)} GPUs, with {advice.choice.framework.name}.",
+        f"Design: {best.name} on {devices} GPUs, with {advice.choice.framework.name}.",
         f"A step takes {units.seconds(best.step_s)} ({ends}); {rate}.",
         _wall_line(found.walls, found.binding),
         *_first(advice.first),
@@ -59,7 +63,6 @@ def _answer(found: Plan, advice: Advice) -> Section:
 
 
 def _wall_line(walls: Sequence[CostedWall], binding: Sequence[str]) -> str:
-    """The walls that bind, and what a step would be without each."""
     if not binding:
         return "No wall: nothing takes more than a tenth of the step by itself."
     shares = {wall.name: units.share(wall.share) for wall in walls}
@@ -80,23 +83,19 @@ def _stages(found: Plan, full: bool) -> Section:
     step_s = found.best.step_s
     shown = [cost for cost in found.stages if full or cost.tau_s >= _SLIGHT * step_s]
     longest = max(cost.tau_s for cost in shown)
-    rows = (
-        (
-            f"{cost.stage}, each trajectory" if cost.stage == word(Stage.ENV) else cost.stage,
-            bar(cost.tau_s / longest, _BAR),
-            units.seconds(cost.tau_s),
-            f"{cost.devices:g}" if cost.devices else "",
-        )
-        for cost in shown
-    )
+    rows = []
+    for cost in shown:
+        name = cost.stage + ", each trajectory" * (cost.stage == word(Stage.ENV))
+        devices = f"{cost.devices:g}" if cost.devices else ""
+        drawn = bar(cost.tau_s / longest, _BAR)
+        rows.append((name, drawn, units.seconds(cost.tau_s), devices))
     grid = table(rows, "stage", "", *numbers("time", "GPUs"))
-    notes = (
-        f"{labelled(cost.stage, cost.symbol)}: {'; '.join(cost.lines)}." for cost in found.stages
-    )
+    told = found.stages if full else ()
+    notes = (f"{labelled(cost.stage, cost.symbol)}: {'; '.join(cost.lines)}." for cost in told)
     turns = found.parts.shared or found.best.name == "disaggregated"
     how = "stages take turns" if turns else "rollout and training overlap"
     title = f"Where a step of {units.seconds(step_s)} goes ({how})"
-    return Section(title, (), grid, tuple(notes) if full else ())
+    return Section(title, (), grid, tuple(notes))
 
 
 def _memory(found: Plan, full: bool) -> Section:
@@ -133,12 +132,6 @@ def _placed(row: PlanRow) -> tuple[str, ...]:
     return (row.name, counts, units.seconds(row.step_s), *rates)
 
 
-def _walls(found: Plan) -> Section:
-    rows = ((wall.name, units.share(wall.share), wall.because) for wall in found.walls)
-    grid = table(rows, "wall", *numbers("of the step"), "because")
-    return Section("Walls: how much shorter a step would be without each", (), grid)
-
-
 def _framework(advice: Advice) -> Section:
     choice, one = advice.choice, advice.choice.framework
     options = []
@@ -151,12 +144,6 @@ def _framework(advice: Advice) -> Section:
         "The plan cannot choose a value marked as an example: check it before the launch.",
     )
     return Section(f"Launch with {one.name}", tuple(options), notes=notes)
-
-
-def _devices(row: PlanRow) -> str:
-    if "shared" in row.devices:
-        return f"{row.devices['shared']} shared"
-    return " + ".join(f"{count} {pool}" for pool, count in row.devices.items())
 
 
 def swept(points: Sequence[Point], what: str) -> Section:
@@ -176,18 +163,13 @@ def swept(points: Sequence[Point], what: str) -> Section:
 
 
 def triaged(found: Triage, fix: First | None) -> Section:
-    rows = (
-        (
-            f"> {step.placement}" if step.placement == found.stated.placement else step.placement,
-            *map(units.seconds, (step.actors_s, step.learner_s, step.sync_s, step.step_s)),
-        )
-        for step in found.steps
-    )
-    others = [
-        f"{wall.name} {units.share(wall.share)}"
-        for wall in found.walls
-        if wall.name not in found.binding and wall.share > 0
-    ]
+    rows = []
+    for step in found.steps:
+        name = "> " * (step.placement == found.stated.placement) + step.placement
+        times = step.actors_s, step.learner_s, step.sync_s, step.step_s
+        rows.append((name, *map(units.seconds, times)))
+    rest = [wall for wall in found.walls if wall.name not in found.binding and wall.share > 0]
+    others = [f"{wall.name} {units.share(wall.share)}" for wall in rest]
     lines = [_wall_line(found.walls, found.binding), *_first(fix)]
     if others:
         lines.append(f"Without each of the others a step is shorter by: {', '.join(others)}.")

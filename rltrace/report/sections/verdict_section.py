@@ -1,4 +1,4 @@
-"""The walls in words and tables: what each costs, what to do, and what else the trace shows."""
+"""The walls, the fixes and hooks to type, in words and tables."""
 
 from __future__ import annotations
 
@@ -25,28 +25,26 @@ from rltrace.trace.safe_text import visible
 _MOST_FIGURES = 4
 _WALLS, _FIXES = "Walls", "Fixes"
 _MATTERS = 0.05
-_MUCH = 0.2
-"""Share of the goodput from which a wall that nothing is known against is no wall to live with."""
+_MUCH = 0.2  # of the goodput: a wall that costs this is none to live with
 _MANY_UNKNOWN = 5  # walls: then they are named and no more
 _WOULD_TELL = "What would tell each: `rltrace report --json`."
 
 
 def walls_section(verdict: Verdict) -> Section:
     unknown = [wall for wall in verdict.walls if not wall.cost.known]
-    left_out = unknown if len(unknown) >= _MANY_UNKNOWN else []
-    shown = [wall for wall in verdict.walls if wall not in left_out]
+    are_many = len(unknown) >= _MANY_UNKNOWN
+    shown = [wall for wall in verdict.walls if not (are_many and wall in unknown)]
     if not shown:
         return Section(_WALLS, (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
-    grid = table(map(_wall, shown), "wall", *numbers("costs", "95 % CI"), "how sure")
+    rows = []
+    for wall in shown:
+        cost = wall.cost
+        known = cost.known and not math.isnan(cost.low)
+        interval = f"{units.share(cost.low)} to {units.share(cost.high)}" if known else ""
+        share = units.share(cost.share) if cost.known else units.UNKNOWN
+        rows.append((wall.name, share, interval, wall.confidence))
+    grid = table(rows, "wall", *numbers("costs", "95 % CI"), "how sure")
     return Section(_WALLS, (), grid, (*_evidence(verdict), *_unknown(unknown)))
-
-
-def _wall(wall: Wall) -> tuple[str, ...]:
-    cost = wall.cost
-    known = cost.known and not math.isnan(cost.low)
-    interval = f"{units.share(cost.low)} to {units.share(cost.high)}" if known else ""
-    share = units.share(cost.share) if cost.known else units.UNKNOWN
-    return wall.name, share, interval, wall.confidence
 
 
 def _evidence(verdict: Verdict) -> Iterator[str]:
@@ -70,7 +68,6 @@ def figure_words(one: Figure) -> str:
 
 
 def _unknown(unknown: Sequence[Wall]) -> Iterator[str]:
-    """What each lacks, unless they are so many that this would hide what is there."""
     if len(unknown) >= _MANY_UNKNOWN:
         yield f"Cannot be told: {listed([wall.name for wall in unknown])}. {_WOULD_TELL}"
         return
@@ -88,10 +85,9 @@ def fixes_section(verdict: Verdict) -> Section | None:
         return None
     lines = []
     if verdict.do_nothing:
-        lines.append(
-            f"{nothing_to_do(verdict).capitalize()}: no known move against {against(verdict)} is "
-            "predicted to gain. `rltrace whatif` tries every lever."
-        )
+        none = f"no known move against {against(verdict)} is predicted to gain"
+        said = f"{nothing_to_do(verdict).capitalize()}: {none}."
+        lines.append(f"{said} `rltrace whatif` tries every lever.")
     if why_none:
         lines.append(f"{raised(why_none)}.")
     rows = [
@@ -125,22 +121,24 @@ def gain_words(gain: Estimate | None) -> str:
 
 
 def _fix_notes(verdict: Verdict) -> Iterator[str]:
-    if verdict.no_gain:
-        yield f"No gain: {listed(verdict.no_gain)}."
-    if verdict.not_worth_it:
-        yield f"Costs more than it gains: {listed(verdict.not_worth_it)}."
+    yield from gains_nothing(verdict)
     if not verdict.fixes:
         return
     if verdict.unpredicted:
         yield f"No gain is predicted: {verdict.unpredicted}."
     else:
-        tries = any(fix.setting for fix in verdict.fixes)
-        yield (
-            "Each gain is for that fix alone. The order is by gain and effort."
-            + " `rltrace experiment --fix N` tries the Nth." * tries
-        )
+        can_try = any(fix.setting for fix in verdict.fixes)
+        tries = " `rltrace experiment --fix N` tries the Nth." * can_try
+        yield f"Each gain is for that fix alone. The order is by gain and effort.{tries}"
     for number, fix in enumerate(verdict.fixes, 1):
         yield f"{number}. Risk: {lowered(fix.risk)} Watch {fix.watch}."
+
+
+def gains_nothing(verdict: Verdict) -> Iterator[str]:
+    if verdict.no_gain:
+        yield f"No gain: {listed(verdict.no_gain)}."
+    if verdict.not_worth_it:
+        yield f"Costs more than it gains: {listed(verdict.not_worth_it)}."
 
 
 def model_check(verdict: Verdict, step_s: float) -> str:
@@ -157,15 +155,13 @@ def replay_check(error: float, step_s: float) -> str:
 
 
 def nothing_to_do(verdict: Verdict) -> str:
-    """What to say where no move gains: a wall that costs little is no reason to do anything, one
-    that costs much is, though nobody here knows what."""
+    """What to say where no move gains: a wall that costs little is no reason to do anything."""
     costs = any(wall.cost.share >= _MUCH for wall in verdict.binding)
     return "no fix is known" if costs else "do nothing"
 
 
 def why_no_fix(verdict: Verdict) -> str:
-    """Why no fix is named against a wall, and what to look at; empty where one is, or nobody can
-    tell which wall binds."""
+    """Why no fix is named against a wall, and what to look at; empty where that needs no word."""
     if verdict.alarms or verdict.first is None or verdict.fixes:
         return ""
     weights = [wall for wall in verdict.binding if wall.name == WEIGHTS]
@@ -174,40 +170,34 @@ def why_no_fix(verdict: Verdict) -> str:
         return why if verdict.no_gain or verdict.not_worth_it else f"no fix is known: {why}"
     if verdict.no_gain or verdict.not_worth_it:
         return ""
-    return (
-        f"no fix is known: no move against {against(verdict)} has an option in this job or a "
-        "predicted gain"
-    )
+    lacks = "has an option in this job or a predicted gain"
+    return f"no fix is known: no move against {against(verdict)} {lacks}"
 
 
 def _beside_bytes(wall: Wall) -> str:
     """Of updates whose bytes are no load to any link: where else their time may be."""
-    found = {one.name: one for one in wall.evidence}
-    took, size = units.seconds(found[UPDATE].value), units.size(found[UPDATE_BYTES].value)
-    says = (
-        f"{size} are little for a link: most of the {took} of an update is likely spent elsewhere"
-    )
+    found = {one.name: one.value for one in wall.evidence}
+    took, size = units.seconds(found[UPDATE]), units.size(found[UPDATE_BYTES])
+    rest = f"most of the {took} of an update is likely spent elsewhere"
+    says = f"{size} are little for a link: {rest}"
     phases = [one for one in wall.evidence if one.name.startswith(IN_PHASE)]
     if phases:
         most = max(phases, key=lambda one: one.value)
         name = most.name.removeprefix(IN_PHASE)
         return f"{says}. Look at its longest phase, “{name}” ({units.seconds(most.value)})"
-    return (
-        f"{says}. Put a span with a `phase` around each part (gather, convert, wait for engines, "
-        "load) to see which"
-    )
+    which = "each part (gather, convert, wait for engines, load) to see which"
+    return f"{says}. Put a span with a `phase` around {which}"
 
 
 TYPE_THIS = "Type this: "
 
 
 def headline(summary: Summary) -> str:
-    """The first of `sentences`, which is the answer."""
+    """The first of `sentences`, the answer."""
     return next(sentences(summary))
 
 
 def evidence(summary: Summary) -> Iterator[str]:
-    """The other sentences."""
     _, *others = sentences(summary)
     yield from others
 
@@ -242,7 +232,6 @@ def sentences(summary: Summary) -> Iterator[str]:
 
 
 def what_is_wrong(health: Health) -> str:
-    """The alarms that forbid advice, in a few words."""
     return listed(list(dict.fromkeys(one.short for one in health.alarms if one.forbids)))
 
 
@@ -269,16 +258,13 @@ def _walls(summary: Summary) -> str:
 
 
 def _cost(wall: Wall) -> str:
-    """What a step, or goodput, would be without it."""
     share = wall.cost.share
     if stages_of(wall.name):
         return f"a step {units.share(share)} shorter"
     return f"goodput {units.ratio(1 / (1 - share))}" if share < 1 else "all of goodput"
 
 
-# --- Hooks to type for a job that was not recognised, with the names in its own main file.
-
-# The first name of a stage wins that says it; a step is what has the others in it.
+# What a function's name says: of a stage the first one wins; a step has the others in it.
 _SAYS = {
     "step": re.compile(r"(^|_)(step|iteration|epoch)(_|$)", re.I),
     "rollout": re.compile(r"generat|rollout|sampl|decod|collect|explor|act(_|$)", re.I),
@@ -289,18 +275,23 @@ _MOST_BYTES = 1_000_000
 
 
 def suggested(run_path: str) -> str:
-    """`rltrace wrap --hook __main__:sample=rollout -- python train.py` by what functions of the
-    command's own file are called; empty where that file is not here, or none is called so."""
+    """`rltrace wrap --hook __main__:sample=rollout -- python train.py`, by the functions in the
+    command's own file; empty where that is not here, or no name says a stage."""
     try:
         told = read_run_json(run_path)
         command = [str(word) for word in told.get("command") or ()]
-        script = _script(command, Path(str(told.get("cwd") or ".")))
+        cwd = Path(str(told.get("cwd") or "."))
+        files = (cwd / word for word in command if word.endswith(".py"))
+        script = next((path for path in files if path.is_file()), None)
         if script is None or script.stat().st_size > _MOST_BYTES:
             return ""
         called = dict(_functions(ast.parse(script.read_bytes())))
     except (RltraceError, OSError, SyntaxError, ValueError, RecursionError):
         return ""
-    says = {name: _says(name) for name in called}
+    says = {
+        name: {stage for stage, said in _SAYS.items() if said.search(name.rpartition(".")[2])}
+        for name in called
+    }
     inner = {name.rpartition(".")[2] for name, stages in says.items() if stages - {"step"}}
     for name, stages in says.items():  # `train_step` is a step where it calls the others
         if len(stages) > 1 and "step" in stages:
@@ -315,20 +306,8 @@ def suggested(run_path: str) -> str:
     return f"rltrace wrap {' '.join(hooks)} -- {visible(shlex.join(command))}"
 
 
-def _says(name: str) -> set[str]:
-    """The stages that a function's name says."""
-    return {stage for stage, word in _SAYS.items() if word.search(name.rpartition(".")[2])}
-
-
-def _script(command: list[str], cwd: Path) -> Path | None:
-    """The Python file that the command runs."""
-    found = (cwd / word for word in command if word.endswith(".py"))
-    return next((path for path in found if path.is_file()), None)
-
-
 def _functions(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
-    """Functions of a module, and then methods of its classes, as a hook names them, and the names
-    that each calls."""
+    """Functions of a module, then methods of its classes, as a hook names them; what each calls."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     for body, of in ((tree.body, ""), *((one.body, f"{one.name}.") for one in classes)):
         for node in body:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.whatif.predict import NO_GAIN, UNSURE, Prediction, ReplayBaseline
 from rltrace.report import units
 from rltrace.report.layout import Section, brief, listed, numbers, table
+from rltrace.report.sections.gate_section import interval_beside as beside_it
 from rltrace.report.sections.verdict_section import gain_words, replay_check
 
 _MOST_ROWS = 20
@@ -26,8 +26,7 @@ def alarmed(alarms: Sequence[str]) -> str:
 def one(
     base: ReplayBaseline, found: Prediction, alarms: Sequence[str] = (), beside: Sequence[str] = ()
 ) -> Section:
-    """The answer to one question: these levers moved together, below what is wrong with the run and
-    what of it is left out (`beside`)."""
+    """These levers moved together, below alarms and what is left out (`beside`)."""
     warned = [f"! {alarm}: the prediction is only as good as these steps." for alarm in alarms]
     lines = (*warned, *_left_out(beside), *_answer(base, found))
     title = f"What if {', '.join(found.levers)}: {found.outcome}"
@@ -40,8 +39,7 @@ def ranked(
     untold: Mapping[str, str],
     beside: Sequence[str] = (),
 ) -> Section:
-    """All levers that apply, one at a time, below what of the run is left out (`beside`); `untold`
-    are those that cannot be predicted, with what is missing."""
+    """All levers, one at a time, below what is left out (`beside`); `untold`: why not these."""
     rows, idle, slower = [], [], []
     for one in found:
         levers, gain = ", ".join(one.levers), one.goodput_gain
@@ -57,38 +55,34 @@ def ranked(
     below = [f"{len(rows) - _MOST_ROWS} more that gain less: --json."] if rows[_MOST_ROWS:] else []
     below += [f"No gain: {', '.join(idle)}."] if idle else []
     below += [f"Costs more than it gains: {', '.join(slower)}."] if slower else []
-    below += [f"Cannot tell: {'; '.join(_untold(untold))}."] if untold else []
+    if untold:
+        missing: dict[str, list[str]] = {}
+        for name, why in untold.items():
+            missing.setdefault(why, []).append(name)
+        said = (f"{listed(names)} ({why})" for why, names in missing.items())
+        below.append(f"Cannot tell: {'; '.join(said)}.")
     check = replay_check(base.replay_error_share, base.step_s)
     below += [check] if check else [f"{note}." for note in base.rests_on[:2]]
     below.append("Gains do not add up: give several --lever to see them together.")
     grid = table(rows[:_MOST_ROWS], "lever", *numbers("step", "goodput per device"), "")
-    return Section(title, (*_left_out(beside), _now(base)), grid, tuple(below))
-
-
-def _untold(untold: Mapping[str, str]) -> Iterator[str]:
-    """`slots and tail_cap (no trajectory was recorded)`."""
-    for why in dict.fromkeys(untold.values()):
-        yield f"{listed([name for name, said in untold.items() if said == why])} ({why})"
+    devices = _devices(base.devices)
+    now = f"Now: {units.seconds(base.step_s)} a step, {base.placement}{devices}."
+    return Section(title, (*_left_out(beside), now), grid, tuple(below))
 
 
 def _left_out(beside: Iterable[str]) -> list[str]:
     return [f"Left out: {says}." for says in beside]
 
 
-def _now(base: ReplayBaseline) -> str:
-    devices = _devices(base.devices)
-    return f"Now: {units.seconds(base.step_s)} a step, {base.placement}{devices}."
-
-
 def _answer(base: ReplayBaseline, found: Prediction) -> Iterator[str]:
     step = units.before_after(base.step_s, found.step_s.value)
-    yield f"{step} a step{_beside(found.step_s, units.seconds)}."
+    yield f"{step} a step{beside_it(found.step_s, units.seconds)}."
     rate, per_usd = found.useful_tokens_per_device_s, found.useful_tokens_per_usd
     line = f"Goodput per device: {gain_words(found.goodput_gain)}"
     if not math.isnan(rate.value):
-        line += f", then {units.count(rate.value)} useful tokens/s{_beside(rate, units.count)}"
+        line += f", then {units.count(rate.value)} useful tokens/s{beside_it(rate, units.count)}"
     if not math.isnan(per_usd.value):
-        line += f", {units.count(per_usd.value)} per US${_beside(per_usd, units.count)}"
+        line += f", {units.count(per_usd.value)} per US${beside_it(per_usd, units.count)}"
     yield f"{line}."
     before, after = _devices(base.devices), _devices(found.devices)
     if after and after != before:
@@ -104,7 +98,3 @@ def _answer(base: ReplayBaseline, found: Prediction) -> Iterator[str]:
 def _devices(devices: Mapping[str, float]) -> str:
     pools = " + ".join(f"{count:g} {pool}" for pool, count in devices.items())
     return f" on {pools} devices" if pools else ""
-
-
-def _beside(found: Estimate, show: Callable[[float], str]) -> str:
-    return units.beside(show(found.value), show(found.low), show(found.high))

@@ -1,7 +1,7 @@
-"""vLLM's weight transfer backend `rltrace`: registered in each process that loads vLLM's plug-ins.
+"""vLLM's weight transfer backend `rltrace`: registered in each process of vLLM.
 
-vLLM does so by the entry point `vllm.general_plugins`. The engines are loaded where
-`WeightTransferConfig(backend="rltrace")`, or the trainer's init info, asks for them.
+vLLM does so by the entry point `vllm.general_plugins`; the engines are loaded where they are asked
+for.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _log = logging.getLogger("rltrace.sync")
 
 
 def register() -> None:
-    """Registers both engines, once; nothing where vLLM has no such registry (before 0.29). Raises
-    nothing: vLLM calls this in all of its processes, and most have no use for the backend."""
+    """Registers both engines, once; nothing before vLLM 0.29. Raises nothing: vLLM calls this in
+    all of its processes, and most have no use for the backend."""
     try:
         from vllm.distributed.weight_transfer.factory import (
             WeightTransferEngineFactory,

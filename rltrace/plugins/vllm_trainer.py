@@ -1,7 +1,7 @@
-"""The weight transfer engine of a trainer that feeds vLLM: it publishes, then has vLLM take it.
+"""The weight transfer engine of a trainer that feeds vLLM.
 
-The weights are published, and each worker has seen to it that it has them, before vLLM is told to
-start: generation stands still for the loading alone, and none loads what another could not get.
+Every worker has the version before vLLM is told to start: generation stands still for the loading
+alone, and none loads what another could not get.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 @dataclass
 class RltraceTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
-    """`where` to publish (`shm://policy`; by default a name of its own) and, for workers of other
-    hosts, the `address` at which a relay of this one serves that (`tcp://host:port/policy`)."""
+    """`where` to publish (default: a new name), and the `address` of a relay for other hosts."""
 
     backend: ClassVar[str] = NAME
     where: str = ""
@@ -44,8 +43,8 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
     def trainer_init(
         cls, init_info: RltraceTrainerInitInfo, *, client: Any, source: Any = None
     ) -> Self:
-        """Takes the memory of all weights, from what `source` says of them, and tells vLLM where.
-        Errors: `RltraceError` where there is too little memory, or no `source`."""
+        """Takes the memory of what `source` describes, and tells vLLM where. Errors: `RltraceError`
+        where there is too little memory, or no `source`."""
         if source is None:
             raise WrongUsage("what is to be published takes a WeightSource")
         publisher, where = None, ""
@@ -62,8 +61,8 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
         return cls(publisher=publisher, where=where, **more)
 
     def send_weights(self) -> None:
-        """Publishes, then has vLLM load; every rank calls it. Errors: `RltraceError` that names a
-        tensor that is not as `source` said, or where readers hold every slot."""
+        """Publishes, then has vLLM load; every rank calls it. Errors: `RltraceError` for a tensor
+        that is not as `source` said, or where readers hold every slot."""
         assert self.source is not None
         with Phases() as phases:
             if self._publisher is None:
@@ -84,6 +83,5 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
             self.client.finish_weight_update()
 
     def shutdown(self) -> None:
-        """Lets go of the policy."""
         if self._publisher is not None:
             self._publisher.close()

@@ -46,13 +46,10 @@ class Applier:
 
     def plan(self, weights: Any, partial: bool = False, cast: bool = False) -> CopyPlan:
         """Where everything goes. `weights` is what `layout_of` takes; a tensor with a `Shard` takes
-        that part of what was published whole. With `partial` some names may be missing, with `cast`
-        floats may have another type of float than was published.
-
-        Errors: `RltraceError` that names a tensor that was not published, has no place here, has
-        another shape or type, shares its memory with one that was published apart from it, or is a
-        copy that a model makes when it is asked for its state; no tensor was touched.
-        """
+        that part. `partial`: some names may be missing; `cast`: floats may have another type of
+        float. Errors: `RltraceError` that names a tensor that was not published, has no place,
+        another shape or type, overlaps another, or is a copy that a model makes of its state; no
+        tensor was touched."""
         given, shards = held(weights), dict[str, Shard]()
         if hasattr(weights, "state_dict"):
             _check_own(weights, given)
@@ -94,8 +91,7 @@ class Applier:
         return plan
 
     def check_equal(self, data: Any, plan: CopyPlan) -> None:
-        """Errors: `RltraceError` where two tensors that share their memory here were published with
-        other values."""
+        """Errors: `RltraceError` where tensors that are one here had other values there."""
         for one, other in plan.equal:
             entries = [self.layout.entries[number] for number in (one, other)]
             parts = [bytes_of(data, entry) for entry in entries]
@@ -107,9 +103,9 @@ class Applier:
     def apply(
         self, data: Any, digests: Digests | None, plan: CopyPlan, path: Path | None = None
     ) -> list[int]:
-        """Copies it all, unless blocks are not as their `digests` say: those are returned, and some
-        of the others are copied. `path` is the file of a slot that lies in shared memory. Errors:
-        whatever the copy to a device raises: then a part is."""
+        """Copies all, unless blocks are not as their `digests` say: those are returned, some others
+        copied. `path`: of a slot in shared memory. Errors: what the device raises, a part being
+        copied."""
         if is_torch(data):
             return self._apply_on_device(data, digests, plan)
         far = plan.far.tolist()
@@ -125,8 +121,7 @@ class Applier:
         return wrong
 
     def _apply_on_device(self, data: Any, digests: Digests | None, plan: CopyPlan) -> list[int]:
-        """All blocks are checked before anything is copied: on a device one does not wait for the
-        other."""
+        """Checks all blocks before it copies: on a device one does not wait for the other."""
         within = self._reach.within(data)
         device = within.device
         with device.queue(device.now()):
@@ -178,7 +173,6 @@ class Applier:
     def _part(
         self, name: str, number: int, tensor: Any, shard: Shard | None, cast: bool
     ) -> tuple[slice, ...]:
-        """What of an entry a tensor takes. Errors: `RltraceError` where it cannot."""
         entry, shape = self.layout.entries[number], tuple(int(n) for n in tensor.shape)
         part = part_of(entry, shard, shape)
         if part is None:
@@ -231,8 +225,6 @@ class Applier:
 
 
 class Other(NamedTuple):
-    """A tensor that takes a part of an entry."""
-
     number: int
     tensor: Any
     part: tuple[slice, ...]
@@ -240,18 +232,15 @@ class Other(NamedTuple):
 
 @dataclass
 class CopyPlan:
-    """Where a version goes: for each entry the address that it is copied to, or 0, `far` the same
-    of tensors on a device; and the tensors that no plain copy fills (another type, gaps, a part, a
-    second place), with their part. It is for at once: a tensor that is given other memory leaves
-    its address behind."""
+    """For each entry the address that it is copied to, or 0, `far` the same on a device; and the
+    tensors that no plain copy fills (another type, gaps, a part, a second place). It is for at
+    once: a tensor that is given other memory leaves its address behind."""
 
     addresses: Addresses
     far: Addresses
     others: list[Other]
-    first: list[Any]
-    """The tensor of each entry, so that its memory stays."""
-    equal: list[tuple[int, int]] = field(default_factory=list)
-    """Entries that go to one place, and so have to be equal."""
+    first: list[Any]  # of each entry, so that its memory stays
+    equal: list[tuple[int, int]] = field(default_factory=list)  # that have to be equal
 
 
 def _check_own(model: Any, given: Any) -> None:

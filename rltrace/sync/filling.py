@@ -52,15 +52,11 @@ class Filler:
     def fill(
         self, weights: Any, data: Any, digests: Digests, workers: Workers, *after: Any
     ) -> None:
-        """Copies every tensor of a model or dict to its place; of an iterable, one after the other
-        as it yields them, so that no more than one need exist at a time. `data` is a slot's, of the
-        host or of a device. Tensors of a device are copied after what it has been given to do so
-        far, and `after` that.
-
-        Errors: `RltraceError` that names a tensor that is missing, unknown, of another shape or
-        type, or no longer equal to the one that it was tied to; whatever the iterable raises. What
-        the slot holds then is nothing.
-        """
+        """Copies the tensors of a model or dict to their places; of an iterable, one by one as it
+        yields them. `data` is a slot's, of the host or of a device. A device's tensors are copied
+        after its work so far, and `after`. Errors: `RltraceError` that names a tensor that is
+        missing, unknown, of another shape or type, or no longer equal to its tied one; what the
+        iterable raises. The slot then holds nothing."""
         given, filling = held(weights), _Filling(self, data, digests, workers)
         if isinstance(given, dict):
             filling.take(given, after)
@@ -68,13 +64,12 @@ class Filler:
             filling.take_stream(given)
 
     def close(self) -> None:
-        """Lets go of what it holds of a device."""
         self.reach.close()
 
 
 class _Filling:
-    """One version on its way into a slot. By number of the entry: where its tensor is copied from,
-    in this process's memory or on the device that copies (0: nowhere there), and the tensor."""
+    """One version on its way into a slot. By number of the entry: the address that its tensor is
+    copied from, here or on the copying device (0: nowhere there), and the tensor."""
 
     def __init__(self, filler: Filler, data: Any, digests: Digests, workers: Workers) -> None:
         layout, size = filler.layout, len(filler.layout.entries)
@@ -88,7 +83,6 @@ class _Filling:
         self._waiting: list[tuple[Any, list[int]]] = []
 
     def take(self, given: dict[str, Any], after: Sequence[Any]) -> None:
-        """Tensors that are all there: see `Filler.fill`."""
         first, far = self._first, self._far
         tied: list[tuple[str, int, Any]] = []
         casts: dict[int, tuple[Any, Any]] = {}
@@ -113,7 +107,6 @@ class _Filling:
                 self._still_tied(name, number, tensor, None)
 
     def take_stream(self, given: Any) -> None:
-        """Tensors that come one by one: see `Filler.fill`."""
         with or_else(lambda: self._device and self._device.now().synchronize()):
             self._copy_stream(given)
 
@@ -125,8 +118,7 @@ class _Filling:
         shard: Shard | None,
         casts: dict[int, tuple[Any, Any]] | None,
     ) -> None:
-        """Finds where a tensor is copied from; one that lies nowhere so is stored at once, or is
-        one of `casts`."""
+        """Finds where a tensor is copied from; another is stored at once, or is one of `casts`."""
         entry, data = self._entries[number], self._data
         _check(name, entry, tensor, shard)
         if not entry.bytes:
@@ -198,8 +190,8 @@ class _Filling:
                 crossing.finish()
 
     def _copy_stream(self, given: Any) -> None:
-        """A block is hashed when its last byte is in. What comes from a device is copied in the
-        order of its own work there, as it may be gathered into one place time and again."""
+        """Hashes a block when its last byte is in. A device copies in the order of its own work
+        there, as tensors may be gathered into one place time and again."""
         data, hashing, seen = self._data, self._by.hashing, self._first
         base = 0 if self._on_device else data.ctypes.data
         pieces = self._by.pieces
@@ -244,8 +236,7 @@ class _Filling:
                     self._digests[:] = device.digests(data)
 
     def _take_from_device(self, tensor: Any, entry: TensorEntry) -> None:
-        """Copies a tensor, in the order of the caller's own work on its device. Blocks are hashed
-        behind the copies, piece by piece."""
+        """Copies in the order of the caller's work on the device; hashing follows behind."""
         device = self._by.reach.device_at_hand(tensor)
         if device is None:
             store(tensor, self._data, entry)
@@ -283,8 +274,7 @@ class _Filling:
         return number
 
     def _still_tied(self, name: str, number: int, tensor: Any, shard: Shard | None) -> None:
-        """Errors: `RltraceError` where a tensor is not, bit for bit, what was stored for the one
-        that it was tied to."""
+        """Errors: `RltraceError` where a tensor is not, bit for bit, its tied one."""
         entry = self._entries[number]
         _check(name, entry, tensor, shard)
         if not holds(tensor, self._data, entry):

@@ -11,23 +11,18 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.untrusted_files import NONSENSE, parsed
 
 _MOST = 1 << 63  # a number takes one word in memory and on the wire
-NO_ROOT = "0" * 32
-"""`Manifest.root` of a version that was published without digests: nobody can check it."""
+NO_ROOT = "0" * 32  # `Manifest.root` of a version without digests, which nobody can check
 
-RUN = re.compile(r"[0-9a-f]{16}")
-"""The form of `Version.run`."""
+RUN = re.compile(r"[0-9a-f]{16}")  # the form of `Version.run`
 _TEXT = re.compile(rf"({RUN.pattern}):([0-9]{{1,19}}):([0-9]{{1,19}})")
 
 
 @dataclass(frozen=True)
 class Version:
-    """One publication. `run` (16 hexadecimal digits) is the job. `epoch` is when its publisher was
-    opened, in milliseconds since 1970, or the epoch before and one where that is more: so what is
-    published after a restart is later than all that was before, whatever was lost. `counter` counts
-    versions, on over restarts where the publisher finds what was published before.
-
-    Versions are ordered by epoch and counter.
-    """
+    """One publication of the job `run` (16 hexadecimal digits). `epoch` is when its publisher was
+    opened, in milliseconds since 1970, and later than any before: what is published after a restart
+    is later than all before. `counter` counts versions, also over restarts where it is found.
+    Versions are ordered by epoch and counter."""
 
     run: str
     epoch: int
@@ -54,14 +49,12 @@ class Version:
 
 
 class Behind(NamedTuple):
-    """How long ago what a process has was last known to be the learner's latest, and what keeps
-    newer weights from coming; 0 and "" while nothing does."""
+    """How long ago the latest version was had here, and why; 0 and "" while nothing is wrong."""
 
     seconds: float = 0.0
     why: str = ""
 
     def error(self, where: str) -> RltraceError | None:
-        """The same as a sentence."""
         if not self.why:
             return None
         why = self.why.removeprefix(f"{where}: ")
@@ -71,9 +64,9 @@ class Behind(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A version as its receivers hear of it: `bytes` of data in blocks of `BLOCK_BYTES` under the
-    layout `layout_id`; `root` is the digest of the block table; `step` the learner's step, -1 where
-    it was not told. The block table itself travels beside it, as little-endian words of 8 bytes."""
+    """A version as its receivers hear of it: `bytes` of data under the layout `layout_id`; `root`
+    is the digest of the block table, which travels beside it as little-endian words of 8 bytes;
+    `step` is the learner's step, -1 where it was not told."""
 
     version: Version
     step: int
@@ -83,12 +76,10 @@ class Manifest:
 
     @property
     def number(self) -> int:
-        """What the job calls the version, and the trace with it: the learner's step where it was
-        told, else the counter."""
+        """What job and trace call the version: the learner's step, or else the counter."""
         return self.step if self.step >= 0 else self.version.counter
 
     def to_json(self) -> str:
-        """One line of text."""
         return json.dumps({**asdict(self), "version": str(self.version)}, sort_keys=True)
 
     @staticmethod

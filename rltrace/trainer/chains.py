@@ -1,5 +1,6 @@
-"""The two chains that every placement is made of: actors turn prompts into scored samples, the
-learner turns samples into the next version of the weights. A placement decides when each runs.
+"""The actors' chain and the learner's, which every placement runs its way.
+
+Actors turn prompts into scored samples, the learner samples into new weights.
 """
 
 from __future__ import annotations
@@ -111,7 +112,6 @@ class Chains:
             await self.refer(samples)
 
     async def cut(self, requests: Sequence[Request]) -> None:
-        """Ends the generation of what is not needed any more."""
         retried = [f"{r.id}~{attempt}" for r in requests for attempt in range(1, ATTEMPTS)]
         await self.crew.rollout.all("abort", [r.id for r in requests] + retried)
 
@@ -122,12 +122,9 @@ class Chains:
         self.ledger.drop(sample.trajectory, fate, self.version)
 
     async def learn(self, number: int, samples: Sequence[Sample], max_lag: int) -> bool:
-        """One learner step and its publication. False when the learner died: it was replaced, its
-        newest checkpoint is published as the next version, and the samples are dropped.
-
-        A step without a sample publishes unchanged weights: steps and versions go together, and
-        what may begin is counted in versions.
-        """
+        """One learner step and its publication. False when the learner died: its newest checkpoint
+        is published as the next version, and the samples are dropped. A step without a sample
+        publishes unchanged weights: what may begin is counted in versions."""
         chosen = [s for s in samples if self._is_used(s, max_lag)]
         try:
             await self._train(number, chosen)

@@ -1,8 +1,7 @@
-"""The newest state of the learner: in the controller's memory, and in a file where one is named.
+"""The newest state of the learner: in memory, and in a file.
 
-A run goes on from a file with the settings of the run that wrote it, where they say what is learned
-and how: the task, a step's batch, the policy, the objective and the seed. Where and when the work
-is done (placement, workers, freshness, causes of walls, recovery, number of steps) may change.
+A run goes on from a file with the same settings of what is learned and how: the task, a step's
+batch, the policy, the objective and the seed. Where and when the work is done may change.
 """
 
 from __future__ import annotations
@@ -28,11 +27,8 @@ _MUST_BE_EQUAL = (
 
 class Checkpoint:
     """`step` is the next one to make; its weights were published as the version after `version`.
-    `state` is `None` at first.
-
     Errors: `TrainerError` where no file can be written, `Unreadable` where there is none to go on
-    from.
-    """
+    from."""
 
     def __init__(self, config: TrainerConfig) -> None:
         self.config = config
@@ -87,12 +83,11 @@ class Checkpoint:
 
 
 def _partial(path: Path) -> Path:
-    """Where a checkpoint is written before it takes its place."""
     return path.with_name(path.name + ".partial")
 
 
 def _check_writable(path: Path) -> None:
-    """Better now than at the first checkpoint."""
+    """Errors: `TrainerError`, better now than at the first checkpoint."""
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

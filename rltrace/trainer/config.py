@@ -1,6 +1,6 @@
-"""What one training run does: a frozen record that is checked where it is made.
+"""What one training run does: a frozen record, checked where it is made.
 
-Every setting carries its own help and unit, so that a command line can be made from this file.
+Every setting carries its help and unit, so that a command line can be made from this file.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Unreadable(TrainerError):
 
 
 def _setting(default: Any, help: str, unit: str = "", **bounds: Any) -> Any:
-    """A setting and what a command line says of it; `unit` is what its number counts. `least` and
-    `most` are bounds of a number, `known` the words that it may be."""
+    """A setting and what a command line says of it: the `unit` that a number counts, its bounds
+    `least` and `most`, the words `known`."""
     about = {"help": help, "unit": unit, "least": 0, "most": math.inf, "known": (), **bounds}
     if about["known"]:
         about["help"] += f": {', '.join(about['known'])}."
@@ -162,8 +162,7 @@ class TrainerConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> TrainerConfig:
-        """Settings by name, dashes or underscores. Errors: `TrainerError` for a name or a type that
-        does not exist."""
+        """Settings by name, dashes or underscores. Errors: `TrainerError` for others."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for key, value in settings.items():

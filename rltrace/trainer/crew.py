@@ -1,7 +1,7 @@
-"""The actors of a job, in pools of one role. An actor that dies is replaced, and told what to do.
+"""The actors of a job, in pools of one role; the dead are replaced.
 
-A worker that cannot be replaced (its node is gone and there is no room elsewhere) leaves its pool;
-the run goes on with the others, and ends with one clear sentence when there is none.
+A worker that cannot be replaced leaves its pool; the run goes on with the others, and ends with one
+clear sentence when there is none.
 """
 
 from __future__ import annotations
@@ -52,10 +52,8 @@ class Pool:
         await self._least_busy()
 
     async def once(self, method: str, *arguments: Any) -> Any:
-        """Calls a method of the least busy member.
-
-        Errors: one of `LOST` when that dies; `RunFailed` when no member is left.
-        """
+        """Calls a method of the least busy member. Errors: one of `LOST` when that dies;
+        `RunFailed` when no member is left."""
         index = await self._least_busy()
         member = self.members[index]
         self.busy[index] += 1

@@ -1,4 +1,4 @@
-"""The trainer's own books: what each step did, for people, tests and whoever checks a trace."""
+"""The trainer's own books: what each step did, to check a trace by."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use
 
 @dataclass(frozen=True)
 class RatioRecord:
-    """Trained samples of one lag: their tokens, how many of these the objective cut off, and the
-    sums of w and of w² over them (w: ratio of learner to sampler probability)."""
+    """Trained samples of one lag: their tokens, how many of these were cut off, and the sums of w
+    and w² over them (w: ratio of learner to sampler probability)."""
 
     tokens: int
     clipped: float
@@ -28,11 +28,9 @@ class RatioRecord:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What happened from the end of the step before to the end of this one. Where generation and
-    training overlap, the samples that ended meanwhile are not all those that were trained on.
-
-    Tokens are those that the policy generated; seconds are the controller's wall-clock.
-    """
+    """What happened between the ends of two steps. Where generation and training overlap, not all
+    samples that ended were trained on. Tokens are the policy's; seconds are the controller's
+    wall-clock."""
 
     step: int
     version: int  # policy version that the step trained, before its sync
@@ -61,8 +59,6 @@ class StepRecord:
 
 @dataclass
 class Ledger:
-    """A whole run."""
-
     config: TrainerConfig
     parameters: int = 0  # of the policy, once it is made
     steps: list[StepRecord] = field(default_factory=list)
@@ -168,8 +164,8 @@ class Ledger:
         )
 
     def reward_rise(self, window: int = 5) -> float:
-        """Mean reward of the last `window` steps that had verdicts minus that of the first; of
-        short runs, of the last half and the first. NaN where there was no verdict."""
+        """Mean reward of the last `window` steps with verdicts minus that of the first (at most
+        half of them each); NaN without a verdict."""
         rewards = [record.reward for record in self.steps if record.reward is not None]
         window = max(1, min(window, len(rewards) // 2))
         first, last = rewards[:window], rewards[-window:]

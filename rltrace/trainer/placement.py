@@ -60,8 +60,7 @@ class Placement(ABC):
 
     async def generate(self, work: Work) -> list[Sample]:
         """Does `work` for each group of the next batch, and for `oversample` times as many: once
-        enough have succeeded, the others are cut and dropped. Where too few do, failed ones fill
-        up."""
+        enough have succeeded, the others are cut and dropped. Too few: failed ones fill up."""
         groups = math.ceil(self.config.prompts * self.config.oversample)
         jobs = [self.chains.requests(self.batch, group) for group in range(groups)]
         self.batch += 1
@@ -90,7 +89,6 @@ class Colocated(Placement):
     """Every stage waits for the one before, as on devices that all roles share."""
 
     async def samples(self) -> list[Sample]:
-        """Rollout, then reward, then reference, each for the whole batch."""
         samples = await self.generate(self.chains.generate)
         groups: dict[str, list[Sample]] = {}
         for sample in samples:
@@ -109,7 +107,6 @@ class Disaggregated(Placement):
     """Strictly on policy; a group is scored while others are still being generated."""
 
     async def samples(self) -> list[Sample]:
-        """The actors' chain, group by group."""
         return await self.generate(self.chains.produce)
 
 
@@ -132,8 +129,7 @@ class OneStepOff(Disaggregated):
 
 
 class Async(Placement):
-    """Generates all the time, into a queue that the learner takes its batches from; new weights
-    reach the workers in the background."""
+    """Generates all the time, into a queue; new weights reach the workers in the background."""
 
     def __init__(self, config: TrainerConfig, chains: Chains, ledger: Ledger, first: int) -> None:
         super().__init__(config, chains, ledger, first)
@@ -148,8 +144,7 @@ class Async(Placement):
         self.travelling: asyncio.Future[None] | None = None
 
     async def run(self, on_step: Callable[[StepRecord], None]) -> None:
-        """As `Placement.run`; what is still being generated at the end is cut and counted,
-        and nobody waits for verdicts."""
+        """As `Placement.run`; what is being generated at the end is cut, not judged."""
         background = [
             asyncio.create_task(self._or_fail(work)) for work in (self._produce, self._refresh)
         ]
@@ -175,7 +170,6 @@ class Async(Placement):
         return learned
 
     async def samples(self) -> list[Sample]:
-        """Those of the groups that the queue gives out."""
         return await self.queue.take()
 
     async def _produce(self) -> None:

@@ -1,4 +1,4 @@
-"""The versioned queue between actors and learner, for placements that let both run at once.
+"""The versioned queue between actors and learner, which both run at once.
 
 Admission follows AReaL (Fu et al. 2025, arXiv 2505.24298, eq. 3): with B groups a step, a bound η
 and version i at the workers, group number n may begin once `n // B <= i + η`. What still comes too
@@ -53,8 +53,7 @@ class TrajectoryQueue:
             self.changed.notify_all()
 
     async def take(self) -> list[Sample]:
-        """Waits for a step's groups and returns their samples that are fresh enough. Groups with
-        none that is are rejected whole and do not count."""
+        """Waits for a step's groups and returns their fresh samples; stale groups are rejected."""
         async with self.changed:
             while True:
                 await self.changed.wait_for(lambda: self.failure or len(self.groups) >= self.batch)

@@ -1,7 +1,7 @@
-"""The rollout role: an asynchronous Ray actor, so that weights and aborts reach it while it works.
+"""The rollout role: generates samples while weights and aborts reach it.
 
-Each sample is an episode of its own: a turn of generation, a tool's answer, the next turn. All
-episodes of a worker share its engine; one that waits for a tool takes no place in the batch.
+Each sample is an episode of turns and tool calls. All episodes of a worker share its engine; one
+that waits for a tool takes no place in the batch.
 """
 
 from __future__ import annotations
@@ -85,10 +85,8 @@ class RolloutWorker:
         self.engine.abort(ids)
 
     async def receive(self, manifest: PublishedVersion) -> int:
-        """Takes over published weights; returns the bytes that it read, 0 where it has them.
-
-        Sequences that run meanwhile go on under the new weights, or are waited for.
-        """
+        """Takes over weights; returns the bytes read, 0 where it has them. Sequences that run
+        meanwhile go on under the new weights, or are waited for."""
         if manifest.version <= self.engine.version:
             return 0  # overtaken: nothing to wait for
         fetched = await asyncio.to_thread(self.subscriber.fetch, manifest)

@@ -20,7 +20,6 @@ from rltrace.trainer.transport import forget_weights
 
 
 def run(config: TrainerConfig, on_step: Callable[[StepRecord], None], ledger: Ledger) -> None:
-    """Trains in a Ray session; as `rltrace.trainer.train`."""
     ledger.parameters = sum(p.numel() for p in policy_of(config).parameters())
     checkpoint = Checkpoint(config)
     try:

@@ -55,8 +55,7 @@ class _Relayed(RelayedSubscriber):
 
 
 def forget_weights(config: TrainerConfig) -> None:
-    """Frees the memory of weights whose actors are gone; those of a cluster that goes on take a
-    moment to end."""
+    """Frees the memory of weights whose actors are gone, or are about to end."""
     for _ in range(_LOOKS if config.sync != "naive" else 0):
         reclaim(shared_memory())
         if not any(shared_memory().glob(f"{_NAME}-*")):

@@ -1,5 +1,4 @@
-"""Rounds of all ways in turn, for each number of receivers, each update against the memory of its
-own moment."""
+"""Measures all ways in turn, for each number of receivers, beside memcpy."""
 
 from __future__ import annotations
 
@@ -42,7 +41,6 @@ class SharedMemorySlots(Way):
         return "rltrace.sync" if self.digests else "rltrace.sync, no digests"
 
     def copies(self, receivers: int) -> int:
-        """Two slots."""
         return 2
 
     def sender(self, setting: BenchSetting) -> Sender:
@@ -65,7 +63,6 @@ class SharedMemorySlots(Way):
 
 
 def _shapes(setting: BenchSetting) -> Weights:
-    """Tensors without memory: only their shapes and types are looked at."""
     import torch
 
     return {
@@ -80,24 +77,20 @@ def _place(setting: BenchSetting) -> str:
 
 OWN: tuple[Way, ...] = (SharedMemorySlots(), SharedMemorySlots(digests=False))
 
-WARM_UPS = 3
-"""Updates of each way that are not counted: they touch all its buffers for the first time."""
-SEED = 0
-"""Of the order in which ways take their turns, which is another one in each round."""
+WARM_UPS = 3  # updates of each way that are not counted: they touch its buffers for the first time
+SEED = 0  # of the order in which ways take their turns, another one in each round
 
 _COPIES = 3  # of the weights at the learner: two states, and the probe's
 _PROCESS_BYTES = 250 << 20  # of a receiver, before it has weights
 _ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MARK = "RLTRACE_SYNC_BENCH"
 
-Tell = Callable[[str, bool], None]
-"""Is given what is being measured, and whether it is another number of receivers than before."""
+Tell = Callable[[str, bool], None]  # what is measured, and whether the count is new
 
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds of one version. `one_thread_s` and `two_threads_s`: memcpy of the weights, just
-    before; `stall_s`: of the learner; `end_s`: until the last receiver had it."""
+    """Seconds: memcpy by one and two threads, the learner's stall, until the last had it."""
 
     receivers: int
     one_thread_s: float
@@ -107,19 +100,17 @@ class Round:
 
     @property
     def stall_memcpys(self) -> float:
-        """The stall in copies of the weights by one thread."""
         return self.stall_s / self.one_thread_s
 
     @property
     def floor_share(self) -> float:
-        """How much of the whole time the floor is: 1 is as fast as memory, for memcpy."""
+        """The floor as a share of the whole time: 1 is as fast as memory, for memcpy."""
         return (1 + self.receivers) * self.two_threads_s / self.end_s
 
 
 @dataclass
 class BenchRow:
-    """One way with so many receivers: its rounds, or why there are none. `between_bytes`: see
-    `Way.between_bytes`."""
+    """One way with so many receivers: its rounds, or why there are none."""
 
     way: str
     receivers: int
@@ -128,8 +119,7 @@ class BenchRow:
     rounds: list[Round] = field(default_factory=list)
 
     def times(self, other: BenchRow) -> float:
-        """How often as long as another way's its updates take until the last receiver has them: the
-        median over the rounds, in each of which the two took turns."""
+        """The median, over the rounds, of this way's time over another's in the same round."""
         pairs = zip(self.rounds, other.rounds, strict=True)
         return statistics.median(mine.end_s / theirs.end_s for mine, theirs in pairs)
 
@@ -141,11 +131,9 @@ def measure(
     rounds: int,
     tell: Tell = lambda now, is_new: None,
 ) -> list[BenchRow]:
-    """Publishes `rounds` versions each way to each number of receivers, after some that warm up.
-
-    Errors: `RltraceError` where there is too little memory, or a receiver of rltrace.sync fails or
-    does not hold what was published. What another way fails at is told in its rows.
-    """
+    """Publishes `rounds` versions each way to each number of receivers. Errors: `RltraceError` for
+    too little memory, or where a receiver of rltrace.sync fails or holds something else. What
+    another way fails at is told in its rows."""
     table = [
         [(w, BenchRow(w.name, n, w.between_bytes(model.bytes, n), w.missing(n))) for w in ways]
         for n in counts
@@ -187,7 +175,6 @@ def measure(
 def _turns(
     todo: list[tuple[Way, BenchRow]], rounds: int, count: int, tell: Tell
 ) -> Iterator[tuple[Way, BenchRow]]:
-    """All ways in each round, in an order of its own."""
     chance, began = random.Random(SEED), time.monotonic()
     for number in range(WARM_UPS + rounds):
         for way, row in chance.sample(todo, len(todo)):
@@ -221,7 +208,6 @@ class _Sides:
         self._sides: dict[str, tuple[BenchSetting, Sender, Crowd, Iterator[int]]] = {}
 
     def open(self, way: Way) -> None:
-        """Makes both sides of a way ready."""
         place = tempfile.mkdtemp(prefix="way-", dir=self._folder)
         self._opened.callback(shutil.rmtree, place, ignore_errors=True)
         setting = BenchSetting(self._model, self._count, place, self._each)
@@ -234,7 +220,6 @@ class _Sides:
         self._sides[way.name] = setting, sender, receivers, itertools.count(1)
 
     def round(self, way: Way) -> Round:
-        """One version."""
         setting, sender, receivers, numbers = self._sides[way.name]
         number = next(numbers)
         weights, wanted = self._wanted[receivers.turn()]
@@ -253,8 +238,7 @@ class _Sides:
 
 
 def _leave_out(found: list[tuple[Way, BenchRow]], model: Model, count: int) -> None:
-    """Notes the ways for which there is no memory beside those before them. Errors: `RltraceError`
-    where there is none for rltrace.sync."""
+    """Notes the ways for which there is no memory. Errors: `RltraceError` for rltrace.sync."""
     free, needed = available_bytes(), (_COPIES + count) * model.bytes + count * _PROCESS_BYTES
     for way, row in found:
         takes = way.copies(count) * model.bytes
@@ -272,8 +256,7 @@ def _leave_out(found: list[tuple[Way, BenchRow]], model: Model, count: int) -> N
 
 @contextmanager
 def _ended_well() -> Iterator[tuple[Path, Path]]:
-    """A folder in shared memory, and one with a short path. A signal that ends this leaves no
-    process and no file behind, whatever runs as it comes."""
+    """A folder in shared memory, and one with a short path. Signals leave no process, no file."""
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in _ENDINGS} if is_main else {}
     os.environ[_MARK] = mark = secrets.token_hex(8)
@@ -306,8 +289,8 @@ def _ended_well() -> Iterator[tuple[Path, Path]]:
 
 
 def _started(mark: str, before: Collection[int] = ()) -> list[int]:
-    """The processes below this one, and those that bear the mark (it is lost where one names itself
-    anew, as Ray's do), but for those that were there `before`."""
+    """The processes below this one and those with the mark (one that names itself anew, as Ray's
+    do, loses it), but for those `before`."""
     parents, found = dict[int, int](), [os.getpid()]
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

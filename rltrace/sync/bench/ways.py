@@ -1,4 +1,4 @@
-"""What a way of moving weights has to offer to be measured, and the receivers that it is given."""
+"""What a way of moving weights offers to be measured, and its receivers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _PATIENCE_S = 300.0
 _GRACE_S = 2.0
-OTHER_BITS = 99
-"""The seed of what receivers hold at first."""
+OTHER_BITS = 99  # the seed of what receivers hold at first
 
-Receive = Callable[[Any], None]
-"""Brings what was told of (see `Sender.send`) into a receiver's own tensors."""
+Receive = Callable[[Any], None]  # brings what was told of into a receiver's own tensors
 
 
 @dataclass(frozen=True)
 class BenchSetting:
-    """One learner and so many receivers. `folder` is in shared memory, and the way's own.
-    `threads` is how many a receiver may use; the learner has `default_threads`."""
+    """One learner and its receivers, with `threads` each. `folder` is in shared memory."""
 
     model: Model
     receivers: int
@@ -37,14 +34,11 @@ class BenchSetting:
 
 @dataclass(frozen=True)
 class Sender:
-    """The learner's side."""
-
     send: Callable[[int, Weights], Any]
-    """Makes the weights version number n, which counts from 1. They may change as soon as this
-    returns. What it returns is told to the receivers, where they are told after."""
+    """Makes the weights version n, from 1 on. They may change as soon as this returns; what it
+    returns is told to the receivers, where they are told after."""
 
     close: Callable[[], None] = lambda: None
-    """Frees everything."""
 
 
 class Way:
@@ -58,7 +52,6 @@ class Way:
 
     @property
     def name(self) -> str:
-        """What it is called in tables."""
         raise NotImplementedError
 
     def missing(self, receivers: int) -> str:
@@ -66,13 +59,11 @@ class Way:
         return ""
 
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
-        """Bytes that a version takes between the learner's tensors and the receivers' own: copies
-        in shared memory, or what went over connections."""
+        """Bytes of a version between both sides' tensors: copied in memory, or sent."""
         return size_bytes
 
     def copies(self, receivers: int) -> int:
-        """Copies of the weights that it keeps on both sides, beside the learner's tensors and those
-        that all ways' receivers share."""
+        """Copies of the weights that it keeps, beside those that all ways need."""
         return 0
 
     def session(self, model: Model, folder: Path) -> AbstractContextManager[None]:
@@ -80,7 +71,6 @@ class Way:
         return nullcontext()
 
     def receivers(self, setting: BenchSetting, crowd: Crowd) -> Crowd:
-        """The crowd, or its own."""
         return crowd
 
     def sender(self, setting: BenchSetting) -> Sender:
@@ -134,12 +124,10 @@ class Crowd:
         return [float(end) for end in self._answers()]
 
     def digests(self) -> list[str]:
-        """Of what each holds."""
         self._ask("digest", "", None)
         return [str(found) for found in self._answers()]
 
     def close(self) -> None:
-        """Ends them."""
         for pipe in self._pipes:
             with suppress(OSError):
                 pipe.send(("end", "", None))
@@ -150,7 +138,6 @@ class Crowd:
             process.join()
 
     def _ask(self, *asked: Any) -> None:
-        """Sends the same to each process."""
         try:
             for pipe in self._pipes:
                 pipe.send(asked)
@@ -174,7 +161,6 @@ class Crowd:
 
 
 def _receive(pipe: Connection, model: Model, number: int, threads: int) -> None:
-    """A receiver: does what it is told until the pipe ends."""
     import torch
 
     torch.set_num_threads(threads)

@@ -1,7 +1,7 @@
 """Digests of the data, block by block, and one over all of them.
 
 512 KiB is a quarter to a half of a core's second-level cache: a block that was just copied is
-hashed from there, at about a seventh of the cost of the copy. A larger one falls out of it.
+hashed from there, at about a seventh of the cost of the copy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ def digest(block: Any) -> int:
 
 
 def digest_at(data: NDArray[np.uint8], block: int) -> int:
-    """That of one block of the data."""
     start, end = block_range(block, len(data))
     return digest(data.data[start:end])
 

@@ -1,8 +1,7 @@
-"""Moving bytes block by block.
+"""Copies and checks bytes block by block, in several threads.
 
-Copying and hashing run with the interpreter's lock released, so a second thread brings what the
-memory can carry and one core cannot. Blocks are handed out one run at a time: a thread whose core
-is busy with something else just takes fewer.
+Copying and hashing release the interpreter's lock, so a second thread brings what the memory can
+carry and one core cannot. A thread whose core is busy takes fewer runs of blocks.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from rltrace.sync.memory.layout import Layout
 _RUN_BLOCKS = 8
 _MOST_THREADS = 4
 
-_STREAMED_FROM_BYTES = 64 << 20
-"""Weights of this size fit in no cache, so it is better that copies of them pass by all."""
+_STREAMED_FROM_BYTES = 64 << 20  # weights of this size fit in no cache
 
 _MANY = 1000  # tensors, from which on a call for each costs more than their bytes
 
@@ -47,8 +45,7 @@ def copier(total_bytes: int) -> Callable[[int, int, int], None]:
 
 
 def hashing_copier(total_bytes: int) -> Callable[[int, int, int], int]:
-    """As `copier`; what it returns copies one block to an address that is a multiple of 16, and
-    returns its digest."""
+    """As `copier`, for one block to a multiple of 16; the copier returns the block's digest."""
     copy_plain = copier(total_bytes)
     library = compiled() if _is_long(total_bytes) else None
 
@@ -70,9 +67,8 @@ def hashing_copier(total_bytes: int) -> Callable[[int, int, int], int]:
 
 
 class TensorPieces:
-    """What the tensors of a layout have of its blocks. Piece i is `length[i]` bytes from
-    `offset[i]` of the data on, which lie from `start[i]` of entry number `entry[i]` on; block b
-    consists of the pieces `first[b]` to `first[b + 1]`."""
+    """The parts of tensors in each block. Piece i is `length[i]` bytes at `offset[i]` of the data,
+    from `start[i]` of entry `entry[i]` on; block b has pieces `first[b]` to `first[b + 1]`."""
 
     def __init__(self, layout: Layout) -> None:
         stored = [(n, e.offset) for n, e in enumerate(layout.entries) if e.bytes]
@@ -108,7 +104,6 @@ class TensorPieces:
 
 
 def default_threads() -> int:
-    """As many as there are cores, at most four."""
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
 
 
@@ -122,8 +117,7 @@ class Workers:
         self._pid = os.getpid()
 
     def each(self, blocks: Sequence[int], do: Callable[[int], None]) -> None:
-        """Does it for every block, in no order; raises what `do` first raised, after all threads
-        have stopped."""
+        """Does it for every block, in no order; raises the first error once all threads stopped."""
         runs = itertools.count()
 
         def take() -> None:
@@ -148,14 +142,12 @@ class Workers:
             helper.result()
 
     def close(self) -> None:
-        """Ends the threads."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
 
 def wrong_blocks(data: NDArray[np.uint8], digests: Digests, workers: Workers) -> list[int]:
-    """The blocks whose bytes are not what their digests say."""
     wrong: list[int] = []
 
     def check(block: int) -> None:

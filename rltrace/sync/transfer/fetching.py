@@ -1,8 +1,7 @@
 """Brings one version into a slot, block by block, over several connections.
 
-What is verified stays so: when a connection breaks, or the parent dies, the blocks that are still
-missing are asked for on another one. A block that does not become what its digest says is asked for
-again as it is.
+What is verified stays: when a connection breaks, or the parent dies, only the missing blocks are
+asked for again, as is a block that does not become what its digest says.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from rltrace.sync.transfer.version_store import GoneError, HeldVersion
 from rltrace.sync.transfer.wire import Address, Connection, LinkError, RefusedError
 from rltrace.sync.version import Version
 
-MOST_DAMAGED = 4
-"""So many times damaged blocks are asked for anew before it is another parent's turn."""
+MOST_DAMAGED = 4  # times damaged blocks are asked for anew before it is another parent's turn
 
 
 @dataclass
@@ -35,15 +33,12 @@ class FetchProgress:
 
     wire_bytes: int = 0
     buckets: int = 0
-    damaged: list[int] = field(default_factory=list)
-    """Blocks that arrived damaged, once for each time; all were asked for again."""
-    broken: int = 0
-    """Connections that broke on the way."""
+    damaged: list[int] = field(default_factory=list)  # blocks, each time; all were asked for again
+    broken: int = 0  # connections
 
 
 class Fetch:
-    """One version on its way into `held`. `base` is a version that this node has whole, and its
-    bytes; what arrives may be changes of it."""
+    """One version on its way into `held`, as changes of `base` where it is given."""
 
     def __init__(
         self,
@@ -63,8 +58,8 @@ class Fetch:
         self._aborted = False
 
     def run(self, parent: Address) -> None:
-        """Brings every block that is missing. Errors: `LinkError` where this parent cannot bring
-        them, `GoneError` where it does not have the version; another one may go on."""
+        """Brings every missing block. Errors: `LinkError` where this parent cannot, `GoneError`
+        where it does not have the version; another one may go on."""
         rounds_of_damage = 0
         while not self.held.is_whole:
             missing = np.flatnonzero(~self.held.have).tolist()
@@ -159,7 +154,6 @@ class Fetch:
         scratch: Bytes,
         decoder: Decoder,
     ) -> None:
-        """Brings a block to its place and verifies it."""
         held, is_dense = self.held, entry.encoding == Encoding.DENSE
         start, end = block_range(block, len(held.data))
         if entry.length > end - start or (is_dense and entry.length != end - start):

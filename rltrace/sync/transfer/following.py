@@ -1,4 +1,4 @@
-"""Bringing what a parent has to the slots of this host, and finding another one when it is gone."""
+"""Follows a parent into this host's slots, or another when it is gone."""
 
 from __future__ import annotations
 
@@ -40,22 +40,18 @@ class Received:
 
 
 class VersionFollower(threading.Thread):
-    """Follows `parent`, and when that is gone the ones above it, then `parent` again: what it has
-    comes to `landing`. `me` is this node as its own server knows it. `on_received` is called, in
-    this thread, for each version that has arrived."""
+    """Follows `parent`, then those above it, then `parent` again; what it has comes to `landing`.
+    `me` is this node as its server knows it. `on_received` is called in this thread."""
 
     def __init__(
         self, parent: Address, landing: Landing, me: Node, on_received: Callable[[Received], None]
     ) -> None:
         super().__init__(name="rltrace.sync follower", daemon=True)
         self.ended_by: RltraceError | None = None
-        """What ended it."""
         self.line: list[Node] = [Node("", str(parent))]
         """The parent, and those above it, nearest first."""
-        self.lost = 0
-        """How often a parent was lost."""
-        self.troubles: dict[str, str] = {}
-        """Why each of those that could be followed cannot be; empty while one is."""
+        self.lost = 0  # parents
+        self.troubles: dict[str, str] = {}  # why each that could be followed cannot be; or empty
         self._failed: dict[str, str] = {}  # of this round, as `troubles`
         self._seen_s = time.monotonic()  # when what is here was the learner's latest
         self._lacks = ""  # what the parent lacks to bring more
@@ -66,11 +62,9 @@ class VersionFollower(threading.Thread):
 
     @property
     def arena(self) -> Arena | None:
-        """The slots of this host, once there is a layout."""
         return self._landing.arena
 
     def behind(self) -> Behind:
-        """How far what is here is behind the learner."""
         seconds = time.monotonic() - self._seen_s
         why = why_not(self.troubles) or self._lacks
         if not why and seconds > SILENCE_S:
@@ -120,7 +114,6 @@ class VersionFollower(threading.Thread):
             self._landing.abandon()
 
     def stop(self) -> None:
-        """Ends at once; the slots keep the versions that are whole."""
         self._ended.set()
         if self._control is not None:
             self._control.abort()
@@ -130,8 +123,7 @@ class VersionFollower(threading.Thread):
         self.join()
 
     def _follow(self, parent: Address, tried: list[str]) -> list[str]:
-        """Until it ends, or the parent has children enough: the addresses of those, which would
-        take this one."""
+        """Until it ends, or the parent has children enough: their addresses."""
         self._control = connection = Connection.open(parent, self._landing.token)
         try:
             while not self._ended.is_set():
@@ -235,7 +227,6 @@ class VersionFollower(threading.Thread):
 
 
 def why_not(troubles: Mapping[str, str]) -> str:
-    """Each address and what is wrong there."""
     return "; ".join(f"{address}: {why}" for address, why in troubles.items())
 
 
@@ -247,8 +238,7 @@ def _address(said: object) -> str:
 def checked(
     answer: dict[str, Any], table: bytes, known: Layout | None
 ) -> tuple[Manifest, Layout, Digests]:
-    """Manifest, layout (`known` where the answer has none) and block table of an answer. Errors:
-    `LinkError` unless they agree."""
+    """Manifest, layout (`known` where it has none) and block table. Errors: `LinkError`."""
     try:
         manifest = Manifest.from_json(answer["manifest"])
         layout = Layout.parse(answer["layout"]) if "layout" in answer else known
@@ -267,8 +257,6 @@ _SLOT_PATIENCE_S = 0.5
 
 @dataclass
 class Arriving:
-    """One version on its way."""
-
     base: HeldVersion | None  # in use
     slot: SlotWrite
     fetch: Fetch
@@ -276,15 +264,14 @@ class Arriving:
 
 
 class Landing:
-    """The slots of this host that a node fills, one version at a time: by so many `streams`, as
+    """The slots of this host that a node fills, one version at a time: by so many `streams`, with
     `changes` of what it holds where the parent has them. `keep` whole versions stay."""
 
     def __init__(
         self, where: str, shelf: Shelf, token: bytes, keep: int, streams: int, changes: bool
     ) -> None:
         self.arena: Arena | None = None
-        self.arriving: Arriving | None = None
-        """What is on its way, from this parent or from one that was lost."""
+        self.arriving: Arriving | None = None  # from this parent or from one that was lost
         check_in_memory(where)
         self._where = where
         self.shelf, self.token, self.changes = shelf, token, changes
@@ -292,11 +279,9 @@ class Landing:
 
     @property
     def layout(self) -> Layout | None:
-        """That of the slots, once there are any."""
         return None if self.arena is None else self.arena.layout
 
     def newest(self) -> HeldVersion | None:
-        """The latest version that is whole."""
         return next(reversed(self.shelf.whole()), None)
 
     def begin(self, manifest: Manifest, layout: Layout, digests: Digests) -> Arriving | None:

@@ -1,7 +1,7 @@
-"""The serving half of a node: listens, and gives its children whatever is on its shelf.
+"""The serving half of a node: gives children what is on its shelf.
 
-A child asks two things: `watch` (is there a newer version?), on one connection that it keeps, and
-`get` (these blocks), on as many as it likes.
+A child asks `watch` (is there a newer version?), on one connection that it keeps, and `get` (these
+blocks), on as many as it likes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.untrusted_files import NONSENSE
 
 _MOST_WAIT_S = 30.0
-_MOST_STRANGERS = 64
-"""Connections that have not proved yet to know the token; further ones wait to be accepted."""
+_MOST_STRANGERS = 64  # not yet known to have the token; further ones wait to be accepted
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,8 @@ class Node:
 
 
 class VersionServer:
-    """Serves one policy from a shelf. `fanout` is how many children it takes before it sends
-    further ones to those (0: any number); `gbps` how many 10⁹ bits a second it sends at most, all
-    children together (0: no limit)."""
+    """Serves one policy from a shelf. After `fanout` children it sends further ones to those (0:
+    any number); it sends at most `gbps` 10⁹ bits a second to all together (0: no limit)."""
 
     def __init__(
         self,
@@ -63,19 +61,15 @@ class VersionServer:
         self._token = token
         self._fanout = fanout
         self._pace = Throttle(gbps)
-        self.line: Callable[[], Sequence[Node]] = tuple
-        """Asked for the nodes above this one, nearest first: where children go when it is gone."""
-        self.behind: Callable[[], Behind] = Behind
-        """Asked for how far this one is behind."""
+        self.line: Callable[[], Sequence[Node]] = tuple  # asked for the nodes above, nearest first
+        self.behind: Callable[[], Behind] = Behind  # asked for how far this one is behind
         self._children: dict[Connection, str] = {}
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
-        self.wants_changes = False
-        """Whether some child asked for changes."""
-        self.sent_bytes = 0
-        """Bytes of payloads that were sent, to all children together."""
+        self.wants_changes = False  # whether some child asked for changes
+        self.sent_bytes = 0  # of payloads, to all children together
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             self._listener = socket.create_server(found[0][4][:2], family=found[0][0], backlog=64)
@@ -87,12 +81,10 @@ class VersionServer:
 
     @property
     def children(self) -> int:
-        """How many nodes watch this one."""
         with self._lock:
             return len(self._children)
 
     def close(self) -> None:
-        """Ends every connection."""
         self._ended.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

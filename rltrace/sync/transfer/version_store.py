@@ -1,7 +1,6 @@
-"""The versions that a node can serve: whole ones, and the one that is arriving.
+"""The versions that a node can serve: whole ones, and one that arrives.
 
-A block of an arriving version can be passed on as soon as it is verified (cut-through), and as it
-came: a delta is not encoded anew at each hop.
+A block can be passed on as soon as it is verified (cut-through), encoded as it came.
 """
 
 from __future__ import annotations
@@ -20,12 +19,10 @@ from rltrace.sync.memory.encodings import DENSE, Encoded
 from rltrace.sync.memory.layout import Layout
 from rltrace.sync.version import Manifest, Version
 
-_MOST_KEPT = 0.25
-"""The share of a version's bytes that its changes may take in memory beside it."""
+_MOST_KEPT = 0.25  # of a version's bytes: what its changes may take in memory beside it
 
 
-_AWAITED_S = 0.5
-"""How long a child has to come for the version that it was told of, before another is shown."""
+_AWAITED_S = 0.5  # for a child to come for a version, before another is shown
 
 
 class GoneError(Exception):
@@ -33,8 +30,8 @@ class GoneError(Exception):
 
 
 class HeldVersion:
-    """One version: `data` is its memory, `have` which blocks of it are verified. `let_go` is called
-    once, when it was dropped and nobody uses it any more."""
+    """One version: `data` is its memory, `have` which blocks are verified. `let_go` is called once,
+    when it was dropped and nobody uses it any more."""
 
     def __init__(
         self,
@@ -50,10 +47,8 @@ class HeldVersion:
         self.digests = digests.copy()
         self.data = data
         self.have: NDArray[np.bool_] = np.full(len(digests), is_whole)
-        self.stands = is_whole
-        """Whether it is the latest of this host, or was: set once it is."""
-        self.base: Version | None = None
-        """The version that `encoded` are changes of; None where there are none."""
+        self.stands = is_whole  # whether it is the latest of this host, or was: set once it is
+        self.base: Version | None = None  # that `encoded` are changes of; None where there are none
         self._encoded: list[Encoded | None] = []
         self._encoded_bytes = 0
         self.let_go = let_go
@@ -72,7 +67,6 @@ class HeldVersion:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every block is verified."""
         return bool(self.have.all())
 
     def use(self) -> bool:
@@ -84,7 +78,6 @@ class HeldVersion:
             return True
 
     def unuse(self) -> None:
-        """Ends one `use`."""
         with self._changed:
             self._users -= 1
             free = not self._users
@@ -111,8 +104,7 @@ class HeldVersion:
             self.base = base
 
     def put(self, block: int, encoded: Encoded = DENSE) -> None:
-        """A block is in its place and verified; `encoded` is how it can be passed on. What cannot
-        be kept is passed on as it is: changes are few, or not worth their memory."""
+        """A block is verified, and can be passed on as `encoded`, or as it is to save memory."""
         with self._changed:
             if self.base is not None:
                 self._encoded_bytes += len(encoded.payload)
@@ -125,10 +117,8 @@ class HeldVersion:
         self, first: int, end: int, base: Version | None, timeout_s: float
     ) -> list[Encoded] | None:
         """The blocks from `first` on, before `end`, that can be sent now, at least one: as changes
-        of `base` where they are to be had so, else dense. None where there is none in time.
-
-        Errors: `GoneError`.
-        """
+        of `base` where there are such, else dense. None where there is none in time. Errors:
+        `GoneError`."""
         with self._changed:
             found = self._changed.wait_for(lambda: self._ready(first, end, base), timeout_s)
         return found or None
@@ -160,8 +150,7 @@ class Shelf:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether some child is on its way. Who shows the next version waits for that to end, as a
-        slow child may else find none of those that it hears of."""
+        """Whether a child is on its way: a slow one may else find no version that it hears of."""
         with self._changed:
             return any(until_s > time.monotonic() for until_s in self._awaited.values())
 
@@ -179,7 +168,6 @@ class Shelf:
         held.drop()
 
     def whole(self) -> list[HeldVersion]:
-        """Those that stand, oldest first."""
         with self._changed:
             return [held for held in self._held if held.stands]
 
@@ -194,8 +182,8 @@ class Shelf:
     def newer(
         self, after: Version | None, timeout_s: float, child: object = None
     ) -> HeldVersion | None:
-        """The newest version, arriving or whole, once it is newer than `after`; None where there is
-        none in time. `child` is who will come for it, and is awaited until it is forgotten."""
+        """The newest version, once it is newer than `after`; None where there is none in time.
+        `child` will come for it, and is awaited until it is forgotten."""
 
         def newest() -> HeldVersion | None:
             found = self._held[-1] if self._held else None

@@ -1,8 +1,8 @@
-"""Authenticated connections between nodes: messages of JSON with a blob, and bytes into place.
+"""Authenticated connections: messages of JSON with a blob, and bytes into place.
 
-Before anything else both sides prove that they know the same token, by HMAC over two fresh nonces.
-Nothing received is ever unpickled or run; it is not encrypted either: the network is trusted to
-carry weights, not to send them. Every wait has an end, and `abort` ends all of them at once.
+Both sides first prove by HMAC over two fresh nonces that they know the same token. Nothing received
+is unpickled or run, nor is it encrypted: the network is trusted to carry weights, not to send them.
+Every wait has an end, and `abort` ends all of them at once.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.job_exceptions import from_outside
 from rltrace.trace.untrusted_files import parsed
 
-TOKEN = "RLTRACE_SYNC_TOKEN"
-"""The environment variable that holds the token: any text that others do not know."""
+TOKEN = "RLTRACE_SYNC_TOKEN"  # the environment variable of the token, which others must not know
 
 HEARTBEAT_S = 0.5
-STUCK_S = 20.0
-"""A receiver that takes nothing for so long is cut off, as what is sent to it has to be held."""
+STUCK_S = 20.0  # a receiver that takes nothing for so long is cut off
 
 _ANY = ("0.0.0.0", "::")
 # Addresses that are nobody's (for documentation): the way to them is the default route.
@@ -89,8 +87,8 @@ class Address:
 
     @property
     def told(self) -> Address:
-        """What others may connect to: where it listens on every address of this host, at the one
-        that this host is reached by through its default route, or else by its name."""
+        """What others may connect to: where it listens on all networks, at this host's address on
+        the default route, or else by its name."""
         if not self.on_all_networks:
             return self
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -110,11 +108,8 @@ class Address:
 
 
 def token_of(host: str, given: str | None = None) -> bytes:
-    """The token of this job: `given`, or the environment's, or, for addresses of this host only,
-    one that this user's processes share through a private file.
-
-    Errors: `RltraceError` where another host could connect and no token was given.
-    """
+    """The job's token: `given`, the environment's, or, for addresses of this host only, one in a
+    private file. Errors: `RltraceError` where another host could connect and no token was given."""
     said = given if given is not None else os.environ.get(TOKEN)
     if said:
         return said.encode()
@@ -143,8 +138,7 @@ class Throttle:
     """Holds what all connections of a node send to `gbps` 10⁹ bits a second; 0: no limit."""
 
     def __init__(self, gbps: float = 0.0) -> None:
-        self.piece_bytes = _PACED_BYTES if gbps else sys.maxsize
-        """The most to be sent at once."""
+        self.piece_bytes = _PACED_BYTES if gbps else sys.maxsize  # the most to be sent at once
         self._bytes_per_s = gbps * 1e9 / 8
         self._free_at = 0.0
         self._lock = threading.Lock()
@@ -167,8 +161,7 @@ class Connection:
         self._pace = pace or Throttle()
         self._sock = sock
         try:
-            self.peer = str(sock.getpeername()[0])
-            """The other side's host."""
+            self.peer = str(sock.getpeername()[0])  # the other side's host
         except OSError as error:
             raise LinkError(f"the connection broke: {error}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -274,7 +267,6 @@ class Connection:
             raise LinkError(f"the connection broke: {error}") from error
 
     def send(self, message: dict[str, Any], blob: bytes = b"") -> None:
-        """Sends one message. Errors: `LinkError`."""
         text = json.dumps(message).encode()
         check = xxh3_64_intdigest(text + blob)
         self.write([_MESSAGE.pack(_MAGIC, len(text), len(blob), check), text, blob])

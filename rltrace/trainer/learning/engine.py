@@ -1,8 +1,8 @@
-"""Generation: continuous batching over a KV cache, with the log-probability of every sampled token.
+"""Generation by continuous batching over a KV cache, with log-probabilities.
 
-Sequences wait, are prefilled (which yields a token), decode token by token together with all others
-that run, and leave when their turn is over; waiting ones take their place. New weights may come at
-any time between two tokens: what runs is then read anew and goes on under them.
+Sequences wait, are prefilled (which yields a token), decode together with all others that run, and
+leave when their turn is over. New weights may come between two tokens: what runs is then read anew
+and goes on under them.
 """
 
 from __future__ import annotations
@@ -53,11 +53,9 @@ class Sequence:
 
 
 class Engine:
-    """Samples from a policy at temperature 1; `version` is that of the weights it holds.
-
-    A turn ends with `END`, with `call_token`, or at `max_response` tokens. A decode step takes at
-    least `decode_floor` seconds, as on a device whose memory sets the pace.
-    """
+    """Samples from a policy at temperature 1; `version` is that of its weights. A turn ends with
+    `END`, `call_token`, or at `max_response` tokens. A decode step takes at least `decode_floor`
+    seconds."""
 
     def __init__(
         self,
@@ -169,7 +167,6 @@ class Engine:
             self.prefill(fresh)
 
     def start(self, sequence: Sequence) -> None:
-        """A sequence leaves the queue for the first time."""
         sequence.first_version = sequence.last_version = self.version
         sequence.deadline = time.monotonic() + self.timeout
 
@@ -186,7 +183,6 @@ class Engine:
         self.cache.join(cache)
 
     def decode(self) -> None:
-        """Samples one more token for every running sequence."""
         last = torch.tensor([s.tokens[-1] for s in self.running])
         position = torch.tensor([len(s.request.prompt) + len(s.tokens) - 1 for s in self.running])
         self._sample(self.running, self.model.decode(last, position, self.cache))
@@ -210,7 +206,6 @@ class Engine:
                     sequence.finish = "length"
 
     def _retire(self) -> None:
-        """Takes sequences whose turn is over out of the batch."""
         over = [bool(s.finish) or s.tokens[-1] == self.call_token for s in self.running]
         if not any(over):
             return

@@ -21,8 +21,7 @@ from rltrace.trainer.transport import publisher_of
 
 MAX_GRAD_NORM = 1.0
 
-LogProbs = list[NDArray[np.float32]]
-"""Log-probabilities of the generated tokens, an array a trajectory."""
+LogProbs = list[NDArray[np.float32]]  # of the generated tokens, an array a trajectory
 
 
 class Reference:

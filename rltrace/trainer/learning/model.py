@@ -1,7 +1,7 @@
-"""The policy: a small decoder-only transformer whose decoding keeps a KV cache.
+"""The policy: a small decoder-only transformer with a KV cache.
 
-Position `i` of a sequence always lives in slot `i` of the cache, so sequences of different lengths
-share a batch without padding on the left: each row carries its own length.
+Position `i` of a sequence lives in slot `i` of the cache, so rows of different lengths share a
+batch without padding on the left.
 """
 
 from __future__ import annotations
@@ -102,7 +102,6 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x)), k, v
 
     def decode(self, x: Tensor, keys: Tensor, values: Tensor, position: Tensor) -> Tensor:
-        """As `Attention.decode`."""
         x = x + self.attention.decode(self.attention_norm(x), keys, values, position)
         result: Tensor = x + self.mlp(self.mlp_norm(x))
         return result

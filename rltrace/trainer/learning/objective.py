@@ -1,4 +1,4 @@
-"""What is maximised, token by token: PPO's clip, its decoupled form, truncated weights.
+"""What is maximised, token by token: PPO's clip and importance weights.
 
 theta is the policy in training, behaviour the one that sampled, proximal the one that the clip
 holds theta near. All log-probs are `[rows, length]`.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 from rltrace.hooks import weight_moves
@@ -66,8 +65,7 @@ def take_whole(module: Any) -> None:
             original(self, name, dtype, shape, empty_cache)
             return
         what, *told = name.removeprefix(NAMED).split()
-        part = self.__dict__.setdefault("_rltrace_part", _Part())
-        getattr(part, what)(self, *told)
+        getattr(self.__dict__.setdefault("_rltrace_part", _Part()), what)(self, *told)
 
     worker.update_weight = update_weight
 
@@ -157,16 +155,13 @@ def _gathered(module: Any, trainer: Any) -> Iterator[tuple[str, Any]]:
                 yield name, parameter.data
 
 
-def _whole(module: Any, trainer: Any, model: Any, parameter: Any) -> AbstractContextManager[Any]:
+def _whole(module: Any, trainer: Any, model: Any, parameter: Any) -> Any:
     """OpenRLHF's own way to have a parameter whole, which every rank has to take part in."""
     args, deepspeed = trainer.strategy.args.ds, module.deepspeed
-    gathered: AbstractContextManager[Any]
     if args.tensor_parallel_size > 1:
         layers = deepspeed.module_inject.layers
-        gathered = layers.GatherReplacedLayerParams([parameter], model, enabled=True)
-    else:
-        gathered = deepspeed.zero.GatheredParameters([parameter], enabled=args.zero_stage == 3)
-    return gathered
+        return layers.GatherReplacedLayerParams([parameter], model, enabled=True)
+    return deepspeed.zero.GatheredParameters([parameter], enabled=args.zero_stage == 3)
 
 
 class _Part:

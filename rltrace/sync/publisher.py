@@ -30,10 +30,8 @@ class Publisher(Closing):
     def __init__(
         self, arena: Arena, where: str, hashing: bool, threads: int | None, patience_s: float
     ) -> None:
-        self.arena = arena
+        self.arena, self.layout, self.patience_s = arena, arena.layout, patience_s
         self._transport = transport_of(where)
-        self.layout = arena.layout
-        self.patience_s = patience_s
         self.skipped = 0
         """Versions that were left out because subscribers held every slot."""
         self.writes_rows = True
@@ -131,7 +129,6 @@ class Publisher(Closing):
     def _publish(
         self, weights: Any, step: int, inline: bool, *after: Any
     ) -> tuple[Version | None, Row | None]:
-        """The version, and its row in the trace, which the gate may complete."""
         started_ns, size = monotonic_ns(), self.layout.bytes
         number = step if step >= 0 else self.arena.control.counter + 1
         workers = self._inline if inline else self._behind
@@ -159,8 +156,7 @@ def _whole_number(name: str, value: Any) -> int:
     try:
         return index(value)
     except TypeError as error:
-        said = f"{name} takes a whole number, not {value!r:.80}"
-        raise WrongUsage(said) from error
+        raise WrongUsage(f"{name} takes a whole number, not {value!r:.80}") from error
 
 
 def _learner_step(value: Any) -> int:

@@ -52,11 +52,9 @@ class Subscriber(Closing):
         """What was last applied here."""
         self.poisoned = False
         """Whether applying has failed, so that the model holds parts of two versions."""
-        self._arena = arena
+        self._arena, self._workers, self._joined = arena, workers, joined
         self._place = where if joined is None else joined.place
         self._transport = transport_of(self._place)
-        self._joined = joined
-        self._workers = workers
         self._applier = Applier(arena.layout, workers)
         self._staged: _Staged | None = None
         self._told_behind = False
@@ -85,7 +83,6 @@ class Subscriber(Closing):
 
     @property
     def layout(self) -> Layout:
-        """What is published."""
         return self._arena.layout
 
     def explain(self) -> str:

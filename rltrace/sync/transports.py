@@ -26,6 +26,9 @@ from rltrace.sync.transfer.wire import Address, Connection, LinkError, RefusedEr
 from rltrace.sync.version import Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
+_PATIENCE_S = 60.0
+_LOOK_S = 1.0
+
 
 @dataclass(frozen=True)
 class PublishedVersion:
@@ -52,9 +55,6 @@ class WeightSubscriber(Protocol):
     def load(self, fetched: Any, manifest: PublishedVersion, state: Mapping[str, Tensor]) -> int:
         """Overwrites the tensors of `state`. Returns their version: the manifest's, or a later one.
         Errors: `RltraceError` where names, shapes or types differ; then nothing was overwritten."""
-
-
-_PATIENCE_S = 60.0
 
 
 class SharedMemoryPublisher:
@@ -105,9 +105,6 @@ class SharedMemorySubscriber:
         if self._subscriber is not None:
             self._subscriber.close()
             self._subscriber = None
-
-
-_LOOK_S = 1.0
 
 
 @dataclass(frozen=True)

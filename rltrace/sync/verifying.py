@@ -8,6 +8,8 @@ from rltrace.sync.memory.copying import Workers
 from rltrace.sync.version import NO_ROOT
 from rltrace.trace.errors import RltraceError, WrongUsage
 
+NEXT = "pull again once the next version is published"
+
 
 class DamagedError(RltraceError):
     """A version is not what was published."""
@@ -46,6 +48,3 @@ def damaged(arena: Arena, lease: Lease, wrong: list[int]) -> DamagedError:
     )
     blocks = f"{len(wrong)} of {len(lease.digests)} blocks, first in {next(named, 'nothing')}"
     return DamagedError(f"version {lease.manifest.version} is damaged in {blocks}; {NEXT}")
-
-
-NEXT = "pull again once the next version is published"

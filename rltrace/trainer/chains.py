@@ -28,21 +28,15 @@ log = logging.getLogger("rltrace.trainer")
 
 
 class Chains:
-    """The stages of a job, on its actors, with its books."""
-
     def __init__(
         self, config: TrainerConfig, crew: Crew, ledger: Ledger, checkpoint: Checkpoint
     ) -> None:
-        self.config = config
-        self.crew = crew
-        self.ledger = ledger
+        self.config, self.crew, self.ledger = config, crew, ledger
         self.checkpoint = checkpoint
         self.task = task_of(config)
         self.version = checkpoint.version
         self.unsaved: list[int] = []  # steps whose learning is in no checkpoint
-        self.manifest: PublishedVersion | None = (
-            None  # of the newest version, once one was published
-        )
+        self.manifest: PublishedVersion | None = None  # of the newest version
         self.prompts = lru_cache(8)(self._prompts)  # of the newest batches
         crew.learner.welcome = self._restore
         crew.rollout.welcome = self._bring_up_to_date
@@ -84,9 +78,8 @@ class Chains:
             for sample, reward in zip(judged, rewards, strict=True):
                 sample.reward = reward.value
         self.ledger.scored(judged)
-        values = group_advantages(
-            [s.reward for s in samples], [s.trajectory.group for s in samples]
-        )
+        groups = [s.trajectory.group for s in samples]
+        values = group_advantages([s.reward for s in samples], groups)
         for sample, advantage in zip(samples, values.tolist(), strict=True):
             sample.advantage = advantage
 
@@ -106,7 +99,6 @@ class Chains:
         return samples
 
     async def judge(self, samples: Sequence[Sample]) -> None:
-        """What the actors' chain does once samples have ended."""
         await self.score(samples)
         if self.config.reference_side == "actor":
             await self.refer(samples)
@@ -131,26 +123,26 @@ class Chains:
         except LOST:
             for sample in chosen:
                 self.drop(sample, "failed")
-            before = self.checkpoint.step
-            event = f"step {number} is made again, from the weights before step {before}"
-            self._note(event + _lost(self.unsaved))
+            event = f"step {number} is made again, from the weights before step"
+            self._note(f"{event} {self.checkpoint.step}{_lost(self.unsaved)}")
             self.unsaved = []
             await self.publish()
             return False
         return True
 
     async def _train(self, number: int, samples: list[Sample]) -> None:
-        learner = self.crew.learner
+        learner, config = self.crew.learner, self.config
         trajectories = [s.trajectory for s in samples]
-        if self.config.reference_side == "learner":
+        if config.reference_side == "learner":
             await self.refer(samples)
-        if self._needs_proximal and samples:
+        is_recomputed = config.recompute_old or config.retokenize
+        if samples and (is_recomputed or config.objective == "decoupled"):
             found = await learner.once("old_log_probs", trajectories)
             for sample, log_probs in zip(samples, found, strict=True):
                 sample.proximal = log_probs
         report: TrainReport = await learner.once("train", number, samples)
         done = number + 1
-        if done % self.config.checkpoint_every == 0 or done == self.config.steps:
+        if done % config.checkpoint_every == 0 or done == config.steps:
             await self._save(done)
         self._published(await learner.once("publish"))
         if self.checkpoint.step != done:
@@ -170,11 +162,6 @@ class Chains:
         assert manifest is not None, "something was published"
         for bytes in await self.crew.rollout.all("receive", manifest):
             self.ledger.received(bytes)
-
-    @property
-    def _needs_proximal(self) -> bool:
-        config = self.config
-        return config.recompute_old or config.retokenize or config.objective == "decoupled"
 
     def _is_used(self, sample: Sample, max_lag: int) -> bool:
         """Whether a sample is trained on; if not, it is dropped here."""
@@ -226,7 +213,6 @@ class Chains:
 
 
 def _lost(steps: Sequence[int]) -> str:
-    """What the death of the learner costs, as people say it."""
     if not steps:
         return ""
     *others, last = map(str, steps)

@@ -132,7 +132,7 @@ def _terminable() -> Iterator[None]:
         except RuntimeError:
             sys.exit(code)
         # An exception from here would end up in whichever task runs, and nobody might ask for it.
-        loop.call_soon_threadsafe(_cancel_all)
+        loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks()])
 
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are not ours to handle
@@ -146,11 +146,6 @@ def _terminable() -> Iterator[None]:
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _cancel_all() -> None:
-    for task in asyncio.all_tasks():
-        task.cancel()
 
 
 def _check_size(config: TrainerConfig) -> None:

@@ -104,7 +104,6 @@ class Ledger:
         self._counts["lost"] += samples
 
     def drop(self, trajectory: Trajectory, fate: str, version: int) -> Use:
-        """A sample will not be trained on, for the reason that `fate` gives."""
         use = use_of(trajectory, fate, version)
         self._uses.append(use)
         self.unused -= 1

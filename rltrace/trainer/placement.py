@@ -31,9 +31,7 @@ class Placement(ABC):
     max_lag = 0  # of what is trained on, in versions
 
     def __init__(self, config: TrainerConfig, chains: Chains, ledger: Ledger, first: int) -> None:
-        self.config = config
-        self.chains = chains
-        self.ledger = ledger
+        self.config, self.chains, self.ledger = config, chains, ledger
         self.first = first  # step
         self.batch = first  # the next one to ask for
 
@@ -173,7 +171,6 @@ class Async(Placement):
         return await self.queue.take()
 
     async def _produce(self) -> None:
-        """Asks for groups as fast as the queue admits them."""
         index = self.first * self.config.prompts
         while True:
             await self.queue.admit()

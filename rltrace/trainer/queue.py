@@ -22,11 +22,8 @@ class TrajectoryQueue:
     def __init__(
         self, batch: int, max_lag: int, version: int, reject: Callable[[Sample], None]
     ) -> None:
-        self.batch = batch
-        self.max_lag = max_lag
-        self.version = version
+        self.batch, self.max_lag, self.version, self.reject = batch, max_lag, version, reject
         self.visible = version  # to the workers; the learner may be ahead while weights travel
-        self.reject = reject
         self.begun_at = version  # admission counts from here, where the run began or went on
         self.begun = 0  # groups that may still be trained on, or were
         self.groups: deque[Group] = deque()
@@ -54,12 +51,16 @@ class TrajectoryQueue:
 
     async def take(self) -> list[Sample]:
         """Waits for a step's groups and returns their fresh samples; stale groups are rejected."""
+
+        def begun_under(group: Group) -> int:
+            return min((sample.trajectory.first_version for sample in group), default=-1)
+
         async with self.changed:
             while True:
                 await self.changed.wait_for(lambda: self.failure or len(self.groups) >= self.batch)
                 if self.failure:
                     raise self.failure
-                oldest_first = sorted(self.groups, key=_begun_under)
+                oldest_first = sorted(self.groups, key=begun_under)
                 fresh = [group for group in oldest_first if any(map(self._fresh, group))]
                 stale = [group for group in self.groups if not any(map(self._fresh, group))]
                 self.groups = deque(fresh)
@@ -92,7 +93,3 @@ class TrajectoryQueue:
     def _drop(self, samples: list[Sample]) -> None:
         for sample in samples:
             self.reject(sample)
-
-
-def _begun_under(group: Group) -> int:
-    return min((sample.trajectory.first_version for sample in group), default=-1)

@@ -24,21 +24,14 @@ from rltrace.trainer.transport import subscriber_of
 
 
 class RolloutWorker:
-    """Generates trajectories with the newest weights it was given."""
-
     def __init__(self, config: TrainerConfig, index: int, weights: Weights) -> None:
         self.config = config
         self.task = task_of(config)
         self.environment = Environment(config)
         self.subscriber = subscriber_of(config)
-        self.engine = Engine(
-            policy_of(config, weights),
-            config.max_running,
-            config.max_response,
-            self.task.call_token,
-            config.timeout,
-            config.decode_floor,
-        )
+        limits = (config.max_running, config.max_response, self.task.call_token)
+        paces = (config.timeout, config.decode_floor)
+        self.engine = Engine(policy_of(config, weights), *limits, *paces)
 
     async def generate(self, requests: Many[Request]) -> list[Trajectory]:
         """A trajectory for each request, in their order; whatever happens, each one ends."""
@@ -47,7 +40,6 @@ class RolloutWorker:
         return list(await asyncio.gather(*map(self.episode, requests)))
 
     async def episode(self, request: Request) -> Trajectory:
-        """Turns of generation and tool calls, until the sample ends."""
         sequence = self.engine.open[request.id]
         await self.engine.extend(sequence)
         while not sequence.finish:

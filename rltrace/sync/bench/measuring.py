@@ -44,13 +44,14 @@ class SharedMemorySlots(Way):
         return 2
 
     def sender(self, setting: BenchSetting) -> Sender:
-        publisher = Publisher.open(
-            layout_of(_shapes(setting)),
-            _place(setting),
-            spare=0,
-            hashing=self.digests,
-            patience_s=1.0,
-        )
+        import torch
+
+        shapes = {  # of tensors without memory
+            name: torch.empty(shape, dtype=getattr(torch, torch_name(code)), device="meta")
+            for name, (code, shape) in setting.model.tensors.items()
+        }
+        options: dict[str, Any] = {"spare": 0, "hashing": self.digests, "patience_s": 1.0}
+        publisher = Publisher.open(layout_of(shapes), _place(setting), **options)
         return Sender(lambda number, w: publisher.publish(w, number), publisher.close)
 
     def receiver(self, setting: BenchSetting, number: int, weights: Weights) -> Receive:
@@ -60,15 +61,6 @@ class SharedMemorySlots(Way):
             subscriber.pull_into(weights, at_least=int(number), verify=self.digests)
 
         return receive
-
-
-def _shapes(setting: BenchSetting) -> Weights:
-    import torch
-
-    return {
-        name: torch.empty(shape, dtype=getattr(torch, torch_name(code)), device="meta")
-        for name, (code, shape) in setting.model.tensors.items()
-    }
 
 
 def _place(setting: BenchSetting) -> str:
@@ -186,8 +178,6 @@ def _turns(
 
 
 class _Sides:
-    """Both sides of all ways, for one number of receivers."""
-
     def __init__(
         self,
         model: Model,

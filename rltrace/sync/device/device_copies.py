@@ -74,10 +74,9 @@ class Within:
                 far[number] = 0
         for number in self._large:
             if far[number] and number not in odd:
-                entry, at = self._entries[number], far[number]
-                here = base + entry.offset
-                to, source = (here, at) if to_slot else (at, here)
-                device.move(to, source, entry.bytes)
+                entry = self._entries[number]
+                here, there = base + entry.offset, far[number]
+                device.move(*((here, there) if to_slot else (there, here)), entry.bytes)
         kinds: Kinds = {}
         for group in self._small.values():
             wanted = [n for n in group if far[n] and n not in odd]
@@ -88,12 +87,10 @@ class Within:
             if far[number]:
                 gather(kinds, views[number], tensors[number])
         for ours, theirs in kinds.values():
-            to_, source_ = (ours, theirs) if to_slot else (theirs, ours)
-            device.copy(to_, source_)
+            device.copy(*((ours, theirs) if to_slot else (theirs, ours)))
         return left
 
     def views(self, data: Any) -> list[Any]:
-        """The entries of a slot as tensors, made once."""
         address = data.data_ptr()
         if address not in self._views:
             self._views[address] = [torch_view(data, entry) for entry in self._entries]
@@ -106,17 +103,14 @@ class Crossing:
     goes through a piece of the device's memory. A thread issues the copies."""
 
     def __init__(self, layout: Layout, device: Cuda) -> None:
-        self._entries = layout.entries
-        self._device = device
+        self._entries, self._device = layout.entries, device
         self._thread: ThreadPoolExecutor | None = None
-        self._host = 0
+        self._host, self._to_device = 0, False
         self._tensors: dict[int, Any] = {}
-        self._to_device = False
         self._stage: Any = None
         self._marks: list[Any] = []
-        self._issued = 0
         self._begins: list[int] = []
-        self._reached = 0
+        self._issued = self._reached = 0
         self._changed = threading.Condition()
         self._copying: Future[None] | None = None
 
@@ -147,11 +141,11 @@ class Crossing:
     def finish(self) -> None:
         """Until nothing is on its way. Errors: whatever the device raised."""
         copying, self._copying = self._copying, None
-        if copying is not None:
-            try:
+        try:
+            if copying is not None:
                 copying.result()
-            finally:
-                self._tensors = {}
+        finally:
+            self._tensors = {}
 
     def close(self) -> None:
         if self._thread is not None:
@@ -159,7 +153,6 @@ class Crossing:
             self._thread = None
 
     def _pieces(self, numbers: Sequence[int]) -> list[list[Part]]:
-        """What is copied, in the slot's order."""
         pieces: list[list[Part]] = []
         room = 0
         for number in numbers:
@@ -192,8 +185,8 @@ class Crossing:
                         gathered.append(part)
                         continue
                     there, here = tensors[n].data_ptr() + begin, self._host + at
-                    to, source = (there, here) if self._to_device else (here, there)
-                    device.move(to, source, end - begin)
+                    way = (there, here) if self._to_device else (here, there)
+                    device.move(*way, end - begin)
                 if gathered:
                     self._gather(gathered, dtypes)
                 again = self._marks[number] if number < len(self._marks) else None
@@ -206,7 +199,6 @@ class Crossing:
         return self._entries[part[0]].offset + part[2]
 
     def _gather(self, parts: list[Part], dtypes: dict[int, Any]) -> None:
-        """Copies parts that lie beside each other in the slot, by way of the device's piece."""
         import torch
 
         if self._stage is None:

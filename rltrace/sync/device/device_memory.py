@@ -304,7 +304,6 @@ class _Runtime:
 
 @cache
 def _loaded() -> ctypes.CDLL:
-    """Errors: `RltraceError` where there is none."""
     import torch
 
     name = f"libcudart.so.{(torch.version.cuda or '').partition('.')[0]}"
@@ -333,19 +332,6 @@ def _torch_with_cuda() -> Any:
 def _uuid(torch: Any, index: int) -> str:
     return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
 
-
-# A version that lies in device memory is not read by the host, so its blocks have digests of
-# another kind than xxh3. Block digest, with all arithmetic modulo 2**64: word i (8 bytes,
-# little-endian, the last one filled up with zeros) of a block is mixed with its place, and the sum
-# over the block is its digest:
-#
-#     z = word ^ (i + 1) * KEY;  z = (z ^ z >> 32) * MIX;  z = (z ^ z >> 32) * MIX_AGAIN
-#
-# Each step can be undone, so a block in which one word differs always has another digest; words in
-# each other's places differ by their keys; and a sum takes any order, so that no thread waits for
-# another. It is for damage and torn copies, not against somebody who looks for two equal ones. The
-# constants are odd: the multipliers of Knuth's MMIX generator, of xorshift64* (Vigna) and one of
-# L'Ecuyer's table for 2**64.
 
 KEY, MIX, MIX_AGAIN = 0x5851F42D4C957F2D, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85
 WORDS = BLOCK_BYTES // 8

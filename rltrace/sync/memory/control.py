@@ -30,6 +30,9 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.job_exceptions import from_outside
 
 CONTROL = "rltrace-control"  # in the folder of a policy
+PRESENT = "rltrace-present"
+WRITER = "rltrace-writer"
+_OURS = (CONTROL, f"{CONTROL}.new", WRITER, PRESENT)  # the last last: until then none can enter
 
 LEAST_SLOTS = 2
 MOST_SLOTS = 16
@@ -216,16 +219,6 @@ def _records(text_bytes: int, blocks: int) -> tuple[int, int]:
 def _size(text_bytes: int, blocks: int) -> int:
     first, stride = _records(text_bytes, blocks)
     return (first + stride * MOST_SLOTS) * 8
-
-
-# Everyone who opens a policy holds a shared lock on its file `rltrace-present`. Where that lock
-# can be had exclusively nobody does, and the folder goes: the last one out removes it, and what
-# killed processes have left goes when the next policy is opened beside it.
-
-PRESENT = "rltrace-present"
-WRITER = "rltrace-writer"
-
-_OURS = (CONTROL, f"{CONTROL}.new", WRITER, PRESENT)  # the last last: until then none can enter
 
 
 def enter(folder: Path) -> Lock:

@@ -42,6 +42,7 @@ BUCKET_BYTES = 64 * BLOCK_BYTES  # of one broadcast; the next is under way while
 BACKENDS = ("gloo", "nccl")
 
 _SLOT_PATIENCE_S = 0.5
+_POLL_S = 0.0005
 _TAKES, _HAS = "takes", "has"
 
 
@@ -155,8 +156,7 @@ class Group(Closing):
             raise RltraceError(f"nothing is published yet at {self.where}", CANNOT_TELL)
         if lease.manifest.root == NO_ROOT:
             lease.release()
-            said = f"{self.where} is published without digests, so nobody could check it"
-            raise WrongUsage(said)
+            raise WrongUsage(f"{self.where} is published without digests, so nobody could check it")
         return lease, self._arena.layout
 
     def _follow(self) -> Version:
@@ -190,7 +190,6 @@ class Group(Closing):
         return manifest.version
 
     def _take(self, slot: SlotWrite, manifest: Manifest, digests: Digests, has: bool) -> None:
-        """Receives a version into a slot, and makes it the latest unless this host has it."""
         wrong: list[int] = []
         self._taken = slot  # until the last byte is in, whatever happens
         number, size = manifest.number, manifest.bytes
@@ -225,9 +224,8 @@ class Group(Closing):
         said = {rank: self._talk.hear(f"/{rank}") for rank in range(1, self.size)}
         failed = [f"rank {rank}: {told['error']}" for rank, told in said.items() if "error" in told]
         if failed:
-            why = "; ".join(failed)
-            said_so = f"version {manifest.version} was taken on by no host: {why}"
-            raise RltraceError(said_so, CANNOT_TELL)
+            why = f"version {manifest.version} was taken on by no host: {'; '.join(failed)}"
+            raise RltraceError(why, CANNOT_TELL)
         return any(told["says"] == _TAKES for told in said.values())
 
     def _broadcast(self, data: NDArray[np.uint8]) -> Iterator[range]:
@@ -270,9 +268,6 @@ class Group(Closing):
             here.copy_(there)
 
 
-_POLL_S = 0.0005
-
-
 class LostError(Exception):
     """A member, or all of them."""
 
@@ -281,8 +276,7 @@ class Talk:
     """What one member says and hears through the store, in rounds that all of them take part in."""
 
     def __init__(self, store: Any, timeout_s: float) -> None:
-        self._store = store
-        self._timeout_s = timeout_s
+        self._store, self._timeout_s = store, timeout_s
         self.round = 0
         self.aborted = threading.Event()  # set, it ends every wait, from any thread
 
@@ -337,8 +331,8 @@ def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
             **listening,
         )
     except (RuntimeError, OSError) as error:
-        said = f"no group meets at {address}: {first_line(error)}"
-        raise RltraceError(said, CANNOT_TELL) from error
+        why = first_line(error)
+        raise RltraceError(f"no group meets at {address}: {why}", CANNOT_TELL) from error
 
 
 @contextmanager

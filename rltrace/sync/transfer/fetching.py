@@ -41,17 +41,10 @@ class Fetch:
     """One version on its way into `held`, as changes of `base` where it is given."""
 
     def __init__(
-        self,
-        held: HeldVersion,
-        token: bytes,
-        base: tuple[Version, Bytes] | None,
-        streams: int = 2,
+        self, held: HeldVersion, token: bytes, base: tuple[Version, Bytes] | None, streams: int
     ) -> None:
-        self.held = held
+        self.held, self._token, self._base, self._streams = held, token, base, streams
         self.progress = FetchProgress()
-        self._token = token
-        self._base = base
-        self._streams = streams
         self._again: set[int] = set()
         self._lock = threading.Lock()
         self._open: set[Connection] = set()
@@ -135,8 +128,7 @@ class Fetch:
                 return
             if frame.kind == FrameKind.GONE:
                 raise GoneError("it is no longer there")
-            for nth, entry in enumerate(frame.entries):
-                block = frame.first + nth
+            for block, entry in enumerate(frame.entries, frame.first):
                 self._take(connection, block, entry, frame.has_base, scratch, decoder)
             frame_bytes = sum(entry.length for entry in frame.entries)
             taken_bytes += frame_bytes
@@ -184,7 +176,6 @@ class Fetch:
 
 
 def _shares(missing: list[int], streams: int) -> list[list[tuple[int, int]]]:
-    """The missing blocks as runs, a bucket's length at most, dealt out in turn."""
     runs: list[tuple[int, int]] = []
     for block in missing:
         if runs and runs[-1][1] == block and block - runs[-1][0] < BUCKET_BLOCKS:

@@ -27,6 +27,7 @@ from rltrace.trace.untrusted_files import NONSENSE
 
 _AGAIN_S = 0.1
 _POLL_S = 0.002
+_SLOT_PATIENCE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,6 @@ class VersionFollower(threading.Thread):
         return Behind(seconds, why) if why else Behind()
 
     def run(self) -> None:
-        """Until `stop`, or an error that somebody has to look at."""
         tried: list[str] = []
         candidates = [str(self._first)]
         refusals = 0
@@ -83,10 +83,8 @@ class VersionFollower(threading.Thread):
                 if not candidates:
                     self.troubles, self._failed = self._failed, {}
                     self._ended.wait(_AGAIN_S)
-                    tried, candidates = (
-                        [],
-                        [*(node.address for node in self.line), str(self._first)],
-                    )
+                    tried = []
+                    candidates = [*(node.address for node in self.line), str(self._first)]
                 address = candidates.pop(0)
                 if address in tried:
                     continue
@@ -123,7 +121,6 @@ class VersionFollower(threading.Thread):
         self.join()
 
     def _follow(self, parent: Address, tried: list[str]) -> list[str]:
-        """Until it ends, or the parent has children enough: their addresses."""
         self._control = connection = Connection.open(parent, self._landing.token)
         try:
             while not self._ended.is_set():
@@ -250,9 +247,6 @@ def checked(
     if len(digests) != block_count(manifest.bytes) or root_of(digests) != manifest.root:
         raise LinkError("a block table that is not the version's")
     return manifest, layout, digests
-
-
-_SLOT_PATIENCE_S = 0.5
 
 
 @dataclass

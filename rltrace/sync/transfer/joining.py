@@ -111,8 +111,6 @@ class Joined:
 
 
 class _Started:
-    """A relay that this process has started, and what it complains of."""
-
     def __init__(
         self, parent: str, command: list[str], environment: dict[str, str], log: Path
     ) -> None:

@@ -8,7 +8,6 @@ longer than over one hop, and the learner's host sends it once.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic, sleep
@@ -33,6 +32,7 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 _POLL_S = 0.002
 _PATIENCE_S = 1.0
+_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,7 @@ class Relay(Closing):
     """A node. Everything runs in threads of this process, which end with `close`."""
 
     def __init__(self, shelf: Shelf, server: VersionServer, work: Source | VersionFollower) -> None:
-        self._shelf = shelf
-        self._server = server
-        self._work = work
+        self._shelf, self._server, self._work = shelf, server, work
         work.start()
 
     @staticmethod
@@ -153,7 +151,6 @@ class Relay(Closing):
 
     @property
     def behind_s(self) -> float:
-        """For how long newer weights have not been able to come here; 0.0 while they can."""
         return self._work.behind().seconds
 
     @property
@@ -198,12 +195,6 @@ class ParentReach:
         return f"cannot reach {said}; trying again"
 
 
-# Nothing is copied. The newest version is leased, as the next one's changes are changes of it;
-# while they are being found both are.
-
-_AGAIN_S = 1.0
-
-
 class Source(threading.Thread):
     """Puts a host's versions on the shelf, by lease; two while changes are being found."""
 
@@ -212,16 +203,13 @@ class Source(threading.Thread):
         self.arena: Arena | None = None
         self.ended_by: RltraceError | None = None
         check_in_memory(where)
-        self._where = where
-        self._shelf = shelf
-        self._wants_changes = wants_changes
+        self._where, self._shelf, self._wants_changes = where, shelf, wants_changes
         self._encoder = Encoder()
         self._ended = threading.Event()
-        self._since_s = time.monotonic()
+        self._since_s = monotonic()
         self._trouble = ""
 
     def run(self) -> None:
-        """Until `stop`, or an error that somebody has to look at."""
         try:
             while not self._ended.wait(_POLL_S):
                 self._trouble = self._look()
@@ -233,7 +221,7 @@ class Source(threading.Thread):
 
     def behind(self) -> Behind:
         if self.arena is None:
-            seconds = time.monotonic() - self._since_s
+            seconds = monotonic() - self._since_s
             return Behind(seconds, f"nothing is published at {self._where} yet")
         found = self.arena.behind()
         return found if found.why else Behind(found.seconds, self._trouble)

@@ -6,7 +6,6 @@ blocks), on as many as it likes.
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import socket
 import threading
@@ -57,9 +56,7 @@ class VersionServer:
         fanout: int = 0,
         gbps: float = 0.0,
     ) -> None:
-        self._shelf = shelf
-        self._token = token
-        self._fanout = fanout
+        self._shelf, self._token, self._fanout = shelf, token, fanout
         self._pace = Throttle(gbps)
         self.line: Callable[[], Sequence[Node]] = tuple  # asked for the nodes above, nearest first
         self.behind: Callable[[], Behind] = Behind  # asked for how far this one is behind
@@ -176,7 +173,6 @@ class VersionServer:
         connection.send(answer, table)
 
     def _redirect(self, connection: Connection, serves: str, tried: Sequence[str]) -> list[str]:
-        """Where a child that is one too many may go; nowhere else, where it has tried them all."""
         with self._lock:
             others = [a for a in self._children.values() if a and a != serves and a not in tried]
             is_full = 0 < self._fanout <= len(self._children)
@@ -211,18 +207,16 @@ class VersionServer:
     def _send(
         self, connection: Connection, held: HeldVersion, base: Version | None, first: int, end: int
     ) -> int:
-        """Sends the blocks, each as soon as it is here: as changes of `base` where they are."""
         sent = 0
         while first < end:
-            stop = min(end, first + BUCKET_BLOCKS)
-            encoded = held.wait(first, stop, base, HEARTBEAT_S)
+            encoded = held.wait(first, min(end, first + BUCKET_BLOCKS), base, HEARTBEAT_S)
             if encoded is None:
                 connection.write([frames.pack_sign(FrameKind.ALIVE, held.manifest)])
                 continue
             changed_from = base if held.base == base else None
-            parts = frames.pack(held, changed_from, first, encoded)
-            connection.write(parts)
-            payload_bytes = sum(map(len, itertools.islice(parts, 1, None)))
+            header, *payloads = frames.pack(held, changed_from, first, encoded)
+            connection.write([header, *payloads])
+            payload_bytes = sum(map(len, payloads))
             with self._lock:
                 self.sent_bytes += payload_bytes
             sent += payload_bytes

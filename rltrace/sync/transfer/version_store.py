@@ -42,16 +42,13 @@ class HeldVersion:
         is_whole: bool,
         let_go: Callable[[], None],
     ) -> None:
-        self.manifest = manifest
-        self.layout = layout
+        self.manifest, self.layout, self.data, self.let_go = manifest, layout, data, let_go
         self.digests = digests.copy()
-        self.data = data
         self.have: NDArray[np.bool_] = np.full(len(digests), is_whole)
         self.stands = is_whole  # whether it is the latest of this host, or was: set once it is
         self.base: Version | None = None  # that `encoded` are changes of; None where there are none
         self._encoded: list[Encoded | None] = []
         self._encoded_bytes = 0
-        self.let_go = let_go
         self._users = 1  # whoever is to drop it
         self._dropped = self._gone = False
         self._changed = threading.Condition()
@@ -155,7 +152,6 @@ class Shelf:
             return any(until_s > time.monotonic() for until_s in self._awaited.values())
 
     def add(self, held: HeldVersion) -> None:
-        """Shows a version to everyone who waits for one."""
         with self._changed:
             self._held.append(held)
             self._changed.notify_all()

@@ -144,7 +144,6 @@ class Throttle:
         self._lock = threading.Lock()
 
     def sent(self, count: int) -> None:
-        """Waits until the link would be free again after as many bytes."""
         if self._bytes_per_s:
             with self._lock:
                 now = time.monotonic()
@@ -309,7 +308,6 @@ class Connection:
 
 
 def _why_closed(address: Address, error: Exception) -> str:
-    """Why no connection could be made, and what to look at."""
     if isinstance(error, ConnectionRefusedError):
         return f"connection refused: nothing listens there (is it up, and {address.port} its port?)"
     if isinstance(error, (socket.gaierror, UnicodeError)):

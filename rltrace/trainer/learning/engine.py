@@ -66,12 +66,9 @@ class Engine:
         timeout: float = 0.0,
         decode_floor: float = 0.0,
     ) -> None:
-        self.model = model
-        self.max_running = max_running
-        self.max_response = max_response
-        self.call_token = call_token
+        self.model, self.max_running, self.max_response = model, max_running, max_response
+        self.call_token, self.decode_floor = call_token, decode_floor
         self.timeout = timeout or float("inf")
-        self.decode_floor = decode_floor
         self.version = 0
         self.open: dict[str, Sequence] = {}
         self.waiting: deque[Sequence] = deque()
@@ -106,7 +103,6 @@ class Engine:
         )
 
     def abort(self, ids: Collection[str]) -> None:
-        """Ends those of the named sequences that are still open."""
         for sequence in [self.open[id] for id in self.open.keys() & ids]:
             sequence.finish = sequence.finish or "abort"
             if sequence.call is not None:
@@ -188,7 +184,6 @@ class Engine:
         self._sample(self.running, self.model.decode(last, position, self.cache))
 
     def _sample(self, rows: list[Sequence], logits: Tensor) -> None:
-        """One token a row, by the inverse of its cumulative distribution."""
         log_probs = torch.log_softmax(logits.float(), dim=-1)
         cumulative = log_probs.exp().cumsum(dim=-1)
         draws = torch.tensor([[s.sampler.random()] for s in rows]) * cumulative[:, -1:]

@@ -59,8 +59,7 @@ class Packed:
         for row, response in enumerate(responses):
             start = len(response.prompt)
             end = start + len(response.tokens)
-            tokens[row, :start] = response.prompt
-            tokens[row, start:end] = response.tokens
+            tokens[row, :end] = np.concatenate((response.prompt, response.tokens))
             mask[row, start - 1 : end - 1] = response.generated
         return cls(torch.from_numpy(tokens), torch.from_numpy(mask))
 

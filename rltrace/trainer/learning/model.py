@@ -83,8 +83,6 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, each behind a norm and a residual connection."""
-
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(shape.width)
@@ -129,9 +127,8 @@ class Transformer(nn.Module):
             elif parameter.dim() == 2:  # the norms' scales stay at 1
                 embedding = name in ("tokens.weight", "positions.weight")
                 scale = 1.0 if embedding else parameter.shape[1] ** -0.5
-                parameter.normal_(
-                    0.0, 0.1 * scale if name == "head.weight" else scale, generator=generator
-                )
+                scale *= 0.1 if name == "head.weight" else 1.0
+                parameter.normal_(0.0, scale, generator=generator)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits `[rows, length, vocabulary]` for `tokens` `[rows, length]`."""
@@ -149,8 +146,7 @@ class Transformer(nn.Module):
             x, k, v = block(x)
             cache.keys[layer][:, :, : tokens.shape[1]] = k
             cache.values[layer][:, :, : tokens.shape[1]] = v
-        last = x[torch.arange(len(tokens)), lengths - 1]
-        return self.head(self.norm(last)), cache
+        return self.head(self.norm(x[torch.arange(len(tokens)), lengths - 1])), cache
 
     def decode(self, token: Tensor, position: Tensor, cache: KVCache) -> Tensor:
         """Feeds one `token` `[rows]` at `position` `[rows]`; returns the next tokens' logits."""

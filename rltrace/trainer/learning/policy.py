@@ -13,6 +13,9 @@ from rltrace.trainer.learning.grpo import Packed, Response
 from rltrace.trainer.learning.model import ModelShape, Transformer, next_token_log_probs
 from rltrace.trainer.task import Task, task_of
 
+BATCH_PROMPTS = 64
+LEARNING_RATE = 3e-3
+
 Weights = NDArray[np.uint8]  # all of a policy's, as one flat buffer
 
 
@@ -38,24 +41,14 @@ def initial_weights(config: TrainerConfig) -> Weights:
     return pack(state, layout_of(state))
 
 
-# --- supervised updates on right responses before RL: how often a fresh policy succeeds is chosen
-
-BATCH_PROMPTS = 64
-LEARNING_RATE = 3e-3
-
-
 def warm_start(model: Transformer, task: Task, updates: int, seed: int) -> None:
     """Supervised updates on right responses, in place: they choose how often a fresh policy
     succeeds. Same seed, same weights."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     for update in range(updates):
-        batch = Packed.of(
-            [
-                Response(prompt, np.array(tokens), np.array(owned))
-                for prompt in task.prompts(BATCH_PROMPTS, f"warm start/{seed}/{update}")
-                for tokens, owned in [task.demonstration(prompt)]
-            ]
-        )
+        prompts = task.prompts(BATCH_PROMPTS, f"warm start/{seed}/{update}")
+        shown = [(prompt, *task.demonstration(prompt)) for prompt in prompts]
+        batch = Packed.of([Response(p, np.array(t), np.array(own)) for p, t, own in shown])
         log_probs = next_token_log_probs(model(batch.tokens), batch.tokens)
         optimizer.zero_grad()
         torch.autograd.backward(-log_probs[batch.mask].mean())

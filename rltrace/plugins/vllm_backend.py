@@ -11,7 +11,6 @@ import logging
 from rltrace.trace.job_exceptions import from_outside
 
 NAME = "rltrace"
-
 _log = logging.getLogger("rltrace.sync")
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rltrace.sync.transfer.joining import Joined
 
 _log = logging.getLogger("rltrace.sync")
-
 _POLL_S = 0.0005
 _AGAIN_S = 1.0
 _Wanted = tuple[Any, bool, bool]  # of `Applier.plan`, anew each time: memory may be another one
@@ -110,10 +109,7 @@ class Subscriber(Closing):
         return self._current(lambda arena: arena.latest())
 
     def wait(
-        self,
-        at_least: Version | int | None = None,
-        timeout_s: float = 60.0,
-        newer: bool = False,
+        self, at_least: Version | int | None = None, timeout_s: float = 60.0, newer: bool = False
     ) -> Version:
         """The latest version, once it is not before `at_least` (a version or a counter: a learner
         that has begun anew is later than any) and is `newer` than what was applied last. Errors:

@@ -12,7 +12,6 @@ from rltrace.trace.untrusted_files import NONSENSE, parsed
 
 _MOST = 1 << 63  # a number takes one word in memory and on the wire
 NO_ROOT = "0" * 32  # `Manifest.root` of a version without digests, which nobody can check
-
 RUN = re.compile(r"[0-9a-f]{16}")  # the form of `Version.run`
 _TEXT = re.compile(rf"({RUN.pattern}):([0-9]{{1,19}}):([0-9]{{1,19}})")
 

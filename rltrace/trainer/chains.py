@@ -43,8 +43,6 @@ class Chains:
         for pool in crew.pools:
             pool.on_loss = self._note
 
-    # --- the actors' chain -----------------------------------------------------------------------
-
     def requests(self, batch: int, group: int) -> list[Request]:
         prompt = self.prompts(batch)[group]
         name = f"{batch}/{group}"
@@ -106,8 +104,6 @@ class Chains:
     async def cut(self, requests: Sequence[Request]) -> None:
         retried = [f"{r.id}~{attempt}" for r in requests for attempt in range(1, ATTEMPTS)]
         await self.crew.rollout.all("abort", [r.id for r in requests] + retried)
-
-    # --- the learner's chain ---------------------------------------------------------------------
 
     def drop(self, sample: Sample, fate: str) -> None:
         """A sample is not trained on; the ledger keeps the reason."""
@@ -177,8 +173,6 @@ class Chains:
         if fate:
             self.drop(sample, fate)
         return not fate
-
-    # --- what goes wrong -------------------------------------------------------------------------
 
     def _note(self, event: str) -> None:
         self.ledger.events.append(event)

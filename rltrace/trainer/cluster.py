@@ -23,7 +23,6 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from rltrace.trainer.config import TrainerConfig, TrainerError
 
 log = logging.getLogger("rltrace.trainer")
-
 OBJECT_STORE_BYTES = 200_000_000
 RESERVE_SECONDS = 30.0
 

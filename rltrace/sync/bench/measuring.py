@@ -68,15 +68,12 @@ def _place(setting: BenchSetting) -> str:
 
 
 OWN: tuple[Way, ...] = (SharedMemorySlots(), SharedMemorySlots(digests=False))
-
 WARM_UPS = 3  # updates of each way that are not counted: they touch its buffers for the first time
 SEED = 0  # of the order in which ways take their turns, another one in each round
-
 _COPIES = 3  # of the weights at the learner: two states, and the probe's
 _PROCESS_BYTES = 250 << 20  # of a receiver, before it has weights
 _ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MARK = "RLTRACE_SYNC_BENCH"
-
 Tell = Callable[[str, bool], None]  # what is measured, and whether the count is new
 
 

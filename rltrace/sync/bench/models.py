@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MOST_HEADER_BYTES = 100 << 20
-
 Weights = dict[str, "Tensor"]
 
 

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from rltrace.sync.device.device_memory import Cuda
 
 _log = logging.getLogger("rltrace.sync")
-
 PIECE_BYTES = 64 << 20  # over the link: hashing is so far behind the copies
 _ALONE_FROM_BYTES = 1 << 20  # smaller ones are gathered on the device: each copy has a price
 _LARGE_BYTES = 4 << 20  # on a device: smaller tensors are copied many at a time
 _KNOWN = ("BF16", "F16", "F32")  # to kernels that copy many
-
 Kinds = dict[tuple[Any, Any], tuple[list[Any], list[Any]]]
 Part = tuple[int, int, int]  # of an entry: its number, the part's first byte and the one after
 

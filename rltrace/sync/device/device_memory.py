@@ -335,9 +335,7 @@ def _uuid(torch: Any, index: int) -> str:
 
 KEY, MIX, MIX_AGAIN = 0x5851F42D4C957F2D, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85
 WORDS = BLOCK_BYTES // 8
-
 _log = logging.getLogger("rltrace.sync")
-
 _LOW = 0xFFFFFFFF
 _STEP = 2048
 _STRIDE = _STEP * KEY % (1 << 64)

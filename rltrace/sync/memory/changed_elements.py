@@ -16,7 +16,6 @@ from rltrace.sync.memory.block_digests import BLOCK_BYTES
 from rltrace.sync.memory.kernel import compiled
 
 Bytes = NDArray[np.uint8]
-
 WIDTHS = (1, 2, 4, 8)  # bytes of an element
 _MORE = 255  # as a gap: 255 unchanged elements and no changed one; as a step: see `wide`
 

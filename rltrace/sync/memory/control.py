@@ -36,7 +36,6 @@ _OURS = (CONTROL, f"{CONTROL}.new", WRITER, PRESENT)  # the last last: until the
 
 LEAST_SLOTS = 2
 MOST_SLOTS = 16
-
 _MAGIC = int.from_bytes(b"rltrace\0", "little")
 _FORMAT = 2
 _PAGE = 4096

@@ -23,13 +23,9 @@ _RUN_BLOCKS = 8
 _MOST_THREADS = 4
 
 _STREAMED_FROM_BYTES = 64 << 20  # weights of this size fit in no cache
-
 _MANY = 1000  # tensors, from which on a call for each costs more than their bytes
-
 _SHORT_BYTES = 240  # inputs up to this are hashed by other rules, which the kernel does not have
-
 Addresses = NDArray[np.int64]
-
 copy_bytes: Callable[[int, int, int], None] = typed(ctypes.CDLL(None), "libc").memcpy
 """memcpy(to, from, bytes), by addresses."""
 

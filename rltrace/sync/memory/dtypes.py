@@ -10,7 +10,6 @@ from rltrace.trace.errors import WrongUsage
 from rltrace.trace.untrusted_files import packaged_toml
 
 _TYPES = packaged_toml("sync/dtypes.toml")
-
 ITEM_BYTES: dict[str, int] = {kind["code"]: kind["bytes"] for kind in _TYPES.values()}
 """Bytes of one element, by code."""
 

@@ -46,7 +46,6 @@ class Encoded:
 
 
 DENSE = Encoded(Encoding.DENSE, b"")
-
 _HEADER = struct.Struct("<BBIIII")
 # width, which of places (1) and steps (2) are compressed, raw places, places, raw steps, steps; the
 # wide values follow, as they are

@@ -20,7 +20,6 @@ from weakref import WeakSet
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _Self = TypeVar("_Self", bound="Closing")
-
 _POLL_S = 0.0005
 _PATIENCE_S = 5.0
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: all), pid

@@ -15,7 +15,6 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _ENLARGE = ', enlarge it, or name another folder: where="shm:///folder/policy"'
 _MOST_NAME_BYTES = 255
 _MOST_PATH_BYTES = 3840  # of the kernel's 4,096; the rest is for the files in the folder
-
 JOINED = "rltrace-joined"  # beside the policies: how the workers of this host share its relays
 TOKEN_FILE = "sync-token"  # beside the policies: the secret that this user's processes share
 

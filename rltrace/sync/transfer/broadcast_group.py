@@ -38,9 +38,7 @@ from rltrace.sync.version import NO_ROOT, Manifest, Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 BUCKET_BYTES = 64 * BLOCK_BYTES  # of one broadcast; the next is under way while it is checked
-
 BACKENDS = ("gloo", "nccl")
-
 _SLOT_PATIENCE_S = 0.5
 _POLL_S = 0.0005
 _TAKES, _HAS = "takes", "has"

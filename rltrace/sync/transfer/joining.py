@@ -27,7 +27,6 @@ from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
 from rltrace.trace.job_exceptions import from_outside
 
 _log = logging.getLogger("rltrace.sync")
-
 _DENSE = "--dense"
 _LOOK_S = 0.5
 _GRACE_S = 2.0  # a subscriber that goes may be followed by another one

@@ -53,8 +53,8 @@ class VersionServer:
         host: str,
         port: int,
         token: bytes,
-        fanout: int = 0,
-        gbps: float = 0.0,
+        fanout: int,
+        gbps: float,
     ) -> None:
         self._shelf, self._token, self._fanout = shelf, token, fanout
         self._pace = Throttle(gbps)

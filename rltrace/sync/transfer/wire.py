@@ -33,10 +33,8 @@ from rltrace.trace.job_exceptions import from_outside
 from rltrace.trace.untrusted_files import parsed
 
 TOKEN = "RLTRACE_SYNC_TOKEN"  # the environment variable of the token, which others must not know
-
 HEARTBEAT_S = 0.5
 STUCK_S = 20.0  # a receiver that takes nothing for so long is cut off
-
 _ANY = ("0.0.0.0", "::")
 # Addresses that are nobody's (for documentation): the way to them is the default route.
 _ANYWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}

@@ -20,7 +20,6 @@ from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use
 from rltrace.trainer.transport import publisher_of
 
 MAX_GRAD_NORM = 1.0
-
 LogProbs = list[NDArray[np.float32]]  # of the generated tokens, an array a trajectory
 
 

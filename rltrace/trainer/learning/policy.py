@@ -15,7 +15,6 @@ from rltrace.trainer.task import Task, task_of
 
 BATCH_PROMPTS = 64
 LEARNING_RATE = 3e-3
-
 Weights = NDArray[np.uint8]  # all of a policy's, as one flat buffer
 
 

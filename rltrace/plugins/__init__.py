@@ -12,8 +12,6 @@ Each is used only where its user names it. The `*_backend` modules, which a fram
 of its processes, import the standard library only.
 """
 
-from __future__ import annotations
-
 REPLACEMENTS = (
     "verl.checkpoint_engine.base=rltrace.plugins.verl_backend:register",
     "openrlhf.trainer.ray.ppo_actor=rltrace.plugins.openrlhf:send_whole",

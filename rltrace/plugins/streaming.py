@@ -31,9 +31,8 @@ def is_seen(where: str) -> bool:
 
 
 class StreamPublisher:
-    """Publishes what an iterable of (name, tensor) yields, each time the same tensors, each good
-    until the next is asked for. Only the first update, which takes the memory, holds all at
-    once."""
+    """Publishes what an iterable of (name, tensor) yields, each time the same tensors, one by one.
+    Only the first update, which takes the memory, holds all at once."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -44,9 +43,8 @@ class StreamPublisher:
         self._present = enter(folder_of(where))
 
     def publish(self, tensors: Iterable[tuple[str, Any]], number: int = -1) -> Manifest:
-        """Makes the tensors the latest version, which the framework calls `number`. Errors:
-        `RltraceError` for a tensor that the first update did not have so, or where readers held
-        every slot."""
+        """Makes the tensors the latest version, the framework's `number`. Errors: `RltraceError`
+        for a tensor that the first update did not have so, or where readers held every slot."""
         if self._publisher is None:
             # The layout takes all of them, and the next one may be gathered into the same memory.
             with Phases() as phases:

@@ -4,8 +4,6 @@ verl loads this in each process, by the entry point `verl.plugins` (0.9 on) or a
 `VERL_USE_EXTERNAL_MODULES=rltrace.plugins.verl_backend`, when verl is half imported itself.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -135,7 +135,6 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
             self._subscriber.close()
 
     async def _connected(self) -> Subscriber:
-        """The trainer's policy, which opens with the first update."""
         if self._subscriber is None or self._subscriber.where != self._where:
             if self._subscriber is not None:
                 self._subscriber.close()

@@ -1,10 +1,4 @@
-"""vLLM's weight transfer backend `rltrace`: registered in each process of vLLM.
-
-vLLM does so by the entry point `vllm.general_plugins`; the engines are loaded where they are asked
-for.
-"""
-
-from __future__ import annotations
+"""vLLM's weight transfer backend `rltrace`, by the entry point `vllm.general_plugins`."""
 
 import logging
 

@@ -31,8 +31,6 @@ class RltraceTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
 
 
 class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ignore[misc]
-    """vLLM's interface of trainer engines, for full updates of a `WeightSource`."""
-
     init_info_cls = RltraceTrainerInitInfo
 
     def __init__(self, *, publisher: Publisher | None, where: str, **more: Any) -> None:

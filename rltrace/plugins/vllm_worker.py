@@ -44,8 +44,6 @@ class RltraceUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
-    """vLLM's interface of weight transfer engines."""
-
     init_info_cls = RltraceInitInfo
     update_info_cls = RltraceUpdateInfo
 

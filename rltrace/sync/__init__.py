@@ -6,19 +6,11 @@
     subscriber = Subscriber.connect("shm://policy")                       # a rollout worker
     subscriber.pull_into(model)
 
-What holds it together:
-
-- `memory.layout`: the place of each tensor in one flat run of bytes, the same on every side.
-- `memory.block_digests`: data is checked in blocks of 512 KiB by their xxh3-64.
-- `version`: (run, epoch, counter). What is published after a restart is later than all before, and
-  receivers never go back.
-- `memory.arena`: the slots of a policy in shared memory. A version is there from one aligned 8-byte
-  store on, after its data. A reader's lease is a lock that the kernel frees when it dies, and a
-  leased slot is never written.
-- `device`: the same for tensors of a GPU, and for slots in its memory (`cuda://`).
+A version lies in a slot of shared memory, and is there from one aligned 8-byte store on. A reader's
+lease is a lock that the kernel frees when it dies; a leased slot is never written. What is
+published after a restart is later than all before, and receivers never go back. Data is checked in
+blocks of 512 KiB. The same holds for tensors of a GPU, and slots in its memory (`cuda://`).
 """
-
-from __future__ import annotations
 
 try:
     import xxhash  # noqa: F401

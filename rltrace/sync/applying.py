@@ -32,10 +32,9 @@ class Applier:
 
     def plan(self, weights: Any, partial: bool = False, cast: bool = False) -> CopyPlan:
         """Where everything goes. `weights` is what `layout_of` takes; a tensor with a `Shard` takes
-        that part. `partial`: some names may be missing; `cast`: floats may have another type of
-        float. Errors: `RltraceError` that names a tensor that was not published, has no place,
-        another shape or type, overlaps another, or is a copy that a model makes of its state; no
-        tensor was touched."""
+        that part. `partial`: some names may be missing; `cast`: floats may have another type.
+        Errors: `RltraceError` for a tensor that was not published, has no place, another shape or
+        type, overlaps another, or is a copy of a model's state; none was touched."""
         given, shards = held(weights), dict[str, Shard]()
         if hasattr(weights, "state_dict"):
             _check_own(weights, given)
@@ -89,8 +88,8 @@ class Applier:
     def apply(
         self, data: Any, digests: Digests | None, plan: CopyPlan, path: Path | None = None
     ) -> list[int]:
-        """Copies all, unless blocks are not as their `digests` say: those are returned, some others
-        copied. `path`: of a slot in shared memory. Errors: what the device raises, a part being
+        """Copies all, unless blocks are not as their `digests` say: those are returned, a part is
+        copied. `path`: of a slot in shared memory. Errors: what the device raises; a part is
         copied."""
         if tensors.is_torch(data):
             return self._apply_on_device(data, digests, plan)
@@ -217,9 +216,8 @@ class Other(NamedTuple):
 
 @dataclass
 class CopyPlan:
-    """For each entry the address that it is copied to, or 0, `far` the same on a device; and the
-    tensors that no plain copy fills (another type, gaps, a part, a second place). It is for at
-    once: a tensor that is given other memory leaves its address behind."""
+    """For each entry the address that it is copied to, or 0, `far` the same on a device; the
+    tensors that no plain copy fills. For at once: tensors that get other memory leave theirs."""
 
     addresses: Addresses
     far: Addresses

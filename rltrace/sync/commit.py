@@ -1,8 +1,7 @@
 """All ranks of an engine take a version on together, or none does.
 
-Every rank stages the version (leased, checked, known to fit) while generation goes on; only when
-all have, each applies it. A rank that fails to stage leaves all as they were. One that fails to
-apply goes forward: it applies again from its host's memory, where the version is still leased.
+All stage it (leased, checked, known to fit) before one applies it, so failing to stage changes
+nothing. A rank that fails to apply goes forward: it applies again from its host's memory.
 """
 
 from __future__ import annotations
@@ -75,10 +74,9 @@ def _ask_all(
 
 
 def _said(failed: dict[int, Exception]) -> str:
-    return "; ".join(f"rank {number}: {_why(error)}" for number, error in sorted(failed.items()))
-
-
-def _why(error: Exception) -> str:
-    """An `EOFError` of a rank that died has no text, so kinds that are not ours are named."""
-    kind = "" if isinstance(error, RltraceError) else f"{type(error).__name__}: "
-    return f"{kind}{error}".removesuffix(": ")
+    """An error that is not ours by its kind, too: an `EOFError` of a dead rank has no text."""
+    told = []
+    for number, error in sorted(failed.items()):
+        kind = "" if isinstance(error, RltraceError) else f"{type(error).__name__}: "
+        told.append(f"rank {number}: " + f"{kind}{error}".removesuffix(": "))
+    return "; ".join(told)

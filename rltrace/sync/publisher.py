@@ -58,8 +58,7 @@ class Publisher(Closing):
         subscribers are slow. One that was killed is taken over from: see `Arena.create`, also for
         `run`. Without `hashing` nobody can check what they receive. `threads` copy at a time; None:
         as many as there are cores, at most four. A publication waits `patience_s` for a slot.
-        Errors: `RltraceError` where there is a live publisher or too little memory, and for an
-        argument that is none."""
+        Errors: `RltraceError` for a live publisher, too little memory, or a wrong argument."""
         _check_opening(layout, run)
         slots, spare = _whole_number("slots", slots), _whole_number("spare", spare)
         threads = None if threads is None else _whole_number("threads", threads)
@@ -69,19 +68,17 @@ class Publisher(Closing):
 
     def publish(self, weights: Any, step: int = -1) -> Version | None:
         """Copies the weights and makes them the latest version; they may change as soon as this
-        returns. `weights` is what `layout_of` takes, with the tensors of the layout; floats are
-        cast to its types. `step` is the learner's. None where subscribers held every slot for
-        `patience_s`: this version is left out, and counted in `skipped`. Errors: `RltraceError`
-        that names a tensor that does not fit the layout; what an iterable raises. Then the version
-        before stays the latest."""
+        returns. `weights` is what `layout_of` takes, with the layout's tensors; floats are cast to
+        its types. `step` is the learner's. None where subscribers held every slot for `patience_s`:
+        it is left out, and counted in `skipped`. Errors: `RltraceError` that names a tensor that
+        does not fit; what an iterable raises. Then the version before stays the latest."""
         step = _learner_step(step)
         self.gate()
         return self._publish(weights, step, True)[0]
 
     def publish_async(self, weights: Any, step: int = -1) -> None:
-        """As `publish`, in a thread. The weights must not change before `gate()` has returned: call
-        it before the next optimizer step, or let `gate_before(optimizer)`. Waits for one under
-        way."""
+        """As `publish`, in a thread. The weights must not change before `gate()`: call it before
+        the next optimizer step, or `gate_before(optimizer)` once. Waits for one under way."""
         step = _learner_step(step)
         self.gate()
         if self._thread is None:

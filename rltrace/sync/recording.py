@@ -1,7 +1,6 @@
 """What a publication or a pull leaves in this process's trace.
 
-A row of `syncs` for each, and spans of its parts (stage `sync`, by phase, with bytes). Where the
-process is not traced, it costs a look at a global.
+A row of `syncs` for each, and spans of its parts (stage `sync`, by phase, with bytes).
 """
 
 from __future__ import annotations

@@ -68,10 +68,9 @@ class Subscriber(Closing):
         changes: bool = True,
     ) -> Subscriber:
         """Waits for a publisher that has yet to open the policy. `threads` copy at a time; None: as
-        many as there are cores, at most four. `tcp://host:port/policy`, where a relay serves it, is
-        followed by a relay that all subscribers of this host share, with the `token` (None: see
-        `token_of`), and with `changes` or whole versions only. Errors: `RltraceError` where there
-        is none in time."""
+        many as cores, at most four. `tcp://host:port/policy` is followed by a relay that all
+        subscribers of this host share, with the `token` (None: see `token_of`), and with `changes`
+        or whole versions only. Errors: `RltraceError` where there is none in time."""
         if not str(where).startswith("tcp://"):
             return Subscriber(where, Arena.attach(where, timeout_s), Workers(threads))
         from rltrace.sync.transfer.joining import Joined
@@ -132,9 +131,8 @@ class Subscriber(Closing):
         return latest
 
     def lease(self, version: Version | None = None, verify: bool | None = None) -> Lease:
-        """The latest version or a given one, in place, checked as by `stage`. Release it soon:
-        meanwhile the publisher uses other slots. Errors: `RltraceError` where it is not there;
-        `DamagedError`."""
+        """The latest version or a given one, in place, checked as by `stage`. Release it soon: it
+        costs the publisher a slot. Errors: `RltraceError` where it is not there; `DamagedError`."""
         return self._checked(version, verify)
 
     def pull_into(
@@ -172,9 +170,8 @@ class Subscriber(Closing):
         cast: bool = False,
     ) -> Manifest:
         """The first half of a pull by several ranks (`commit_together`): leases the latest version
-        or a given one, checks all of it and that every tensor fits. Generation may go on. What was
-        staged before is dropped. Errors: as `pull_into`, and `RltraceError` for a version that is
-        gone."""
+        or a given one, checks all of it and that every tensor fits. What was staged before is
+        dropped. Errors: as `pull_into`, and `RltraceError` for a version that is gone."""
         self.abort()
         started_ns = monotonic_ns()
         with span("sync", "stage"):

@@ -1,7 +1,4 @@
-"""What every way of moving weights offers: publishers and subscribers.
-
-They share the `Manifest` of a version, which travels by the job's own control channel.
-"""
+"""What every way of moving weights offers: publishers and subscribers."""
 
 from __future__ import annotations
 
@@ -117,7 +114,7 @@ class Served:
 
 
 class RelayedPublisher(SharedMemoryPublisher):
-    """Publishes at `where`, and serves it at `host`, with at most `gbps` 10⁹ bits/s (0: any)."""
+    """Publishes at `where`, and serves it at `host`, at `gbps` 10⁹ bits/s or less (0: any rate)."""
 
     def __init__(self, where: str, host: str, gbps: float = 0.0) -> None:
         super().__init__(where)

@@ -16,9 +16,8 @@ class DamagedError(RltraceError):
 
 
 def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests | None:
-    """The checked block table, the header checked as well; None where nothing is to be checked:
-    `verify` None checks what has digests. Errors: `DamagedError`; `RltraceError` for a version that
-    cannot be checked and has to be."""
+    """The checked block table, the header checked as well; None where nothing is checked: `verify`
+    None checks what has digests. Errors: `DamagedError`; `RltraceError` without digests."""
     version = lease.manifest.version
     if verify is False or (verify is None and lease.manifest.root == NO_ROOT):
         return None

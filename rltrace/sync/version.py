@@ -19,9 +19,8 @@ _TEXT = re.compile(rf"({RUN.pattern}):([0-9]{{1,19}}):([0-9]{{1,19}})")
 @dataclass(frozen=True)
 class Version:
     """One publication of the job `run` (16 hexadecimal digits). `epoch` is when its publisher was
-    opened, in milliseconds since 1970, and later than any before: what is published after a restart
-    is later than all before. `counter` counts versions, also over restarts where it is found.
-    Versions are ordered by epoch and counter."""
+    opened, in milliseconds since 1970, and later than any before; `counter` counts versions, over
+    restarts too where it is found. Ordered by epoch and counter."""
 
     run: str
     epoch: int
@@ -48,7 +47,7 @@ class Version:
 
 
 class Behind(NamedTuple):
-    """How long ago the latest version was had here, and why; 0 and "" while nothing is wrong."""
+    """How long ago a process had the latest version, and why not since; 0 and "": it has it."""
 
     seconds: float = 0.0
     why: str = ""

@@ -32,7 +32,6 @@ def train(
         raise TrainerError(
             f"the trainer needs {missing.name}: pip install 'rltrace-toolkit[trainer]'"
         ) from None
-    if ledger is None:
-        ledger = Ledger(config)
+    ledger = ledger or Ledger(config)
     run(config, on_step or (lambda record: None), ledger)
     return ledger

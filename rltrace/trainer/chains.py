@@ -1,7 +1,4 @@
-"""The actors' chain and the learner's, which every placement runs its way.
-
-Actors turn prompts into scored samples, the learner samples into new weights.
-"""
+"""The actors' chain and the learner's, which every placement runs its way."""
 
 from __future__ import annotations
 
@@ -38,14 +35,13 @@ class Chains:
         self.unsaved: list[int] = []  # steps whose learning is in no checkpoint
         self.manifest: PublishedVersion | None = None  # of the newest version
         self.prompts = lru_cache(8)(self._prompts)  # of the newest batches
-        crew.learner.welcome = self._restore
+        crew.learner.welcome = lambda actor: actor.restore.remote(checkpoint.state, self.version)
         crew.rollout.welcome = self._bring_up_to_date
         for pool in crew.pools:
             pool.on_loss = self._note
 
     def requests(self, batch: int, group: int) -> list[Request]:
-        prompt = self.prompts(batch)[group]
-        name = f"{batch}/{group}"
+        prompt, name = self.prompts(batch)[group], f"{batch}/{group}"
         return [Request(f"{name}/{sample}", name, prompt) for sample in range(self.config.samples)]
 
     def _prompts(self, batch: int) -> list[tuple[int, ...]]:
@@ -184,9 +180,6 @@ class Chains:
         await self.crew.learner.call("restore", self.checkpoint.state, self.version)
         await self.publish()
         await self.distribute()
-
-    async def _restore(self, learner: Any) -> None:
-        await learner.restore.remote(self.checkpoint.state, self.version)
 
     async def _bring_up_to_date(self, worker: Any) -> None:
         brought = None

@@ -26,15 +26,13 @@ _MUST_BE_EQUAL = (
 
 
 class Checkpoint:
-    """`step` is the next one to make; its weights were published as the version after `version`.
-    Errors: `TrainerError` where no file can be written, `Unreadable` where there is none to go on
-    from."""
+    """`step` is the next one to make; its weights are the version after `version`. Errors:
+    `TrainerError` where no file can be written, `Unreadable` where there is none to go on from."""
 
     def __init__(self, config: TrainerConfig) -> None:
         self.config = config
         self.path = Path(config.checkpoint) if config.checkpoint else None
-        self.step = 0
-        self.version = 0
+        self.step = self.version = 0
         self.state: dict[str, Any] | None = None
         if self.path is not None:
             _check_writable(self.path)

@@ -148,9 +148,8 @@ def _terminable() -> Iterator[None]:
 
 
 def _check_size(config: TrainerConfig) -> None:
-    nodes = [int(n["Resources"].get("CPU", 0)) for n in ray.nodes() if n["Alive"]]
-    nodes.sort(reverse=True)
-    free = sorted(nodes)
+    free = sorted(int(n["Resources"].get("CPU", 0)) for n in ray.nodes() if n["Alive"])
+    nodes = free[::-1]
     # Each bundle to the smallest node that holds it, the largest first: if this fails, all do,
     # since at most two bundles are larger than one CPU.
     for size in sorted(map(len, bundles_of(config)), reverse=True):

@@ -1,7 +1,4 @@
-"""What one training run does: a frozen record, checked where it is made.
-
-Every setting carries its help and unit, so that a command line can be made from this file.
-"""
+"""What one training run does: a frozen record, checked where it is made."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The actors of a job, in pools of one role; the dead are replaced.
 
-A worker that cannot be replaced leaves its pool; the run goes on with the others, and ends with one
-clear sentence when there is none.
+A worker that cannot be replaced leaves its pool; the run ends when nobody is left.
 """
 
 from __future__ import annotations

@@ -28,9 +28,8 @@ class RatioRecord:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What happened between the ends of two steps. Where generation and training overlap, not all
-    samples that ended were trained on. Tokens are the policy's; seconds are the controller's
-    wall-clock."""
+    """What happened between the ends of two steps; samples that ended may not be those trained on.
+    Tokens are the policy's; seconds are the controller's wall-clock."""
 
     step: int
     version: int  # policy version that the step trained, before its sync

@@ -1,7 +1,6 @@
 """The rollout role: generates samples while weights and aborts reach it.
 
-Each sample is an episode of turns and tool calls. All episodes of a worker share its engine; one
-that waits for a tool takes no place in the batch.
+Each sample is an episode of turns and tool calls, in the engine that all of a worker share.
 """
 
 from __future__ import annotations

@@ -121,8 +121,7 @@ def measure(
     tell: Tell = lambda now, is_new: None,
 ) -> list[BenchRow]:
     """Publishes `rounds` versions each way to each number of receivers. Errors: `RltraceError` for
-    too little memory, or where a receiver of rltrace.sync fails or holds something else. What
-    another way fails at is told in its rows."""
+    too little memory, or where rltrace.sync fails; what another way fails at is in its rows."""
     table = [
         [(w, BenchRow(w.name, n, w.between_bytes(model.bytes, n), w.missing(n))) for w in ways]
         for n in counts

@@ -55,9 +55,8 @@ class Model:
 
 
 def model_of(name: str, megabytes: float = 0.0) -> Model:
-    """A model that is known by name, with as many whole layers and rows of its embedding as make
-    about `megabytes` (10⁶ bytes; 0: all); or the tensors of a safetensors file. Errors:
-    `RltraceError`."""
+    """A known model, with as many whole layers as make about `megabytes` (10⁶ bytes; 0: all), or
+    the tensors of a safetensors file. Errors: `RltraceError`."""
     known = packaged_toml("sync/bench/models.toml")
     if name in known:
         return _scaled(name, known[name], megabytes)

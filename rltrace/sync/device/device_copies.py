@@ -61,9 +61,8 @@ class Within:
     def copy(
         self, data: Any, tensors: Sequence[Any], far: list[int], odd: set[int], to_slot: bool
     ) -> list[int]:
-        """Queues it for all tensors that have an address in `far` (0: none); those in `odd` have
-        another type than their entry. Returns those of another device, to be copied one by one;
-        their address becomes 0."""
+        """Queues it for tensors with an address in `far` (0: none); those in `odd` have another
+        type. Returns those of another device, to be copied one by one; their address becomes 0."""
         views, base, device = self.views(data), data.data_ptr(), self.device
         left: list[int] = []
         if not device.is_alone:
@@ -96,9 +95,8 @@ class Within:
 
 
 class Crossing:
-    """Copies between a host's slot and tensors of a device, at the link's speed: from page-locked
-    memory, in pieces, each hashed while the next is on its way. What is small, or of another type,
-    goes through a piece of the device's memory. A thread issues the copies."""
+    """Copies between a host's page-locked slot and tensors of a device, in pieces: each is hashed
+    while the next is on its way. Small or cast ones go through a piece of the device's memory."""
 
     def __init__(self, layout: Layout, device: Cuda) -> None:
         self._entries, self._device = layout.entries, device

@@ -84,9 +84,8 @@ def device_named(name: str) -> Cuda:
 
 
 class Cuda:
-    """A GPU with a stream of its own, for one thread but for the events of `mark`. `name` is the
-    same in every process of the host; `is_alone`: no tensor can lie on another one. Errors:
-    `RltraceError` where it cannot be used here."""
+    """A GPU with a stream of its own, for one thread but for `mark`. `name` is the same in every
+    process; `is_alone`: it is the only one. Errors: `RltraceError` where it cannot be used here."""
 
     def __init__(self, index: int) -> None:
         self._torch = _torch_with_cuda()
@@ -161,9 +160,8 @@ class Cuda:
         return int(self._torch.cuda.mem_get_info(self._index)[0])
 
     def pinned(self, data: NDArray[np.uint8], path: Path | None) -> int:
-        """Page-locks the host's memory until the array is gone, so that copies run at the link's
-        speed. `path`: the file that a read-only array maps whole from some page on. Returns an
-        address of the same bytes; 0 where it cannot be done."""
+        """Page-locks an array's memory until it is gone. `path`: of the file that a read-only one
+        maps, from some page on. Returns an address of the same bytes; 0 where it cannot be done."""
         address = data.ctypes.data
         if address not in _pinned:
             finalize(data, _pinned.pop, address, None)

@@ -81,11 +81,10 @@ class Arena:
         run: str | None = None,
         is_relay: bool = False,
     ) -> Arena:
-        """Opens a policy for writing, and takes its memory now: `slots` times the layout's bytes,
-        and up to `spare` more while readers are slow. A policy there is taken over: its slots where
-        the layout is the same, its latest version unless it is of another `run` (16 hexadecimal
-        digits; None: any). Removes what dead processes left beside it. Errors: `RltraceError` where
-        it has a live writer or there is too little memory."""
+        """Opens a policy for writing, and takes its memory now: `slots` times the layout's bytes;
+        up to `spare` more while readers are slow. Takes over slots of the same layout, and the
+        latest version unless it is of another `run` (16 hexadecimal digits; None: any). Removes
+        what dead processes left. Errors: `RltraceError` for a live writer or too little memory."""
         if not 2 <= slots <= slots + spare <= MOST_SLOTS:
             said = f"{slots} slots and {spare} spare: it takes 2 to {MOST_SLOTS} in all"
             raise WrongUsage(said)
@@ -158,9 +157,8 @@ class Arena:
         return Behind()
 
     def lease(self, version: Version | None = None) -> Lease | None:
-        """Keeps the latest version, or a given one, from being overwritten as long as the lease
-        lives. None where it is not there. Errors: `ReplacedError`; `RltraceError` where something
-        else has removed, cut or overwritten the memory."""
+        """Keeps the latest version, or a given one, as long as the lease lives; None: it is gone.
+        Errors: `ReplacedError`; `RltraceError` where the memory was removed, cut or overwritten."""
         while True:
             self._check_place()
             word = self.control.latest if version is None else self.control.find(version)

@@ -79,7 +79,7 @@ class ChangeFinder:
 
 
 def apply(out: Bytes, changes: ElementChanges, width: int, as_bits: bool) -> None:
-    """Turns the old buffer into the new one, in place. Errors: `BadBlock`; `out` is neither."""
+    """Turns the old buffer into the new one, in place. Errors: `BadBlock`."""
     _check(out, out, width)
     library, places, count = compiled(), changes.places, len(out) // width
     if library is not None:

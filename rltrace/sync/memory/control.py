@@ -82,7 +82,7 @@ class Control:
     slots = _Word(_SLOTS)  # how many slot files there are
 
     def __init__(self, path: Path, layout: Layout | None = None) -> None:
-        """Maps a file, of `layout` if given. Errors: `FileNotFoundError`, `RltraceError` (none)."""
+        """Maps a file, of `layout` if given. Errors: `FileNotFoundError`; `RltraceError`."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             about = os.fstat(fd)
@@ -157,7 +157,6 @@ class Control:
         return bool(self.words.item(_FED))
 
     def digests(self, slot: int) -> Digests:
-        """A slot's block table, in place."""
         table: Digests = self._tables[slot]
         return table
 

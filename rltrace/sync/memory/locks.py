@@ -75,7 +75,6 @@ class Lock:
             return False
 
     def release(self) -> None:
-        """Frees the lock; once is enough."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

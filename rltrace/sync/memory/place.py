@@ -30,10 +30,9 @@ def is_on_device(where: str) -> bool:
 
 
 def folder_of(where: str) -> Path:
-    """`shm://policy` is a folder in shared memory; `shm:///mnt/ram/policy` that folder itself, on
-    any file system that can be mapped (one in memory, or every update is written out); `cuda://`
-    one beside it, for small files: the weights are not there. Errors: `RltraceError` for anything
-    else."""
+    """`shm://policy` is a folder in shared memory; `shm:///mnt/ram/policy` that folder, on any file
+    system that can be mapped (one in memory, or all is written out); `cuda://` one beside it, for
+    small files: the weights are not there. Errors: `RltraceError`."""
     if is_on_device(where):
         beside = folder_of(_SCHEME + where.removeprefix(_ON_DEVICE))
         return beside.with_name(_MARK + beside.name)
@@ -88,9 +87,8 @@ def check_room(folder: Path, size_bytes: int) -> None:
 
 
 def reserve(path: Path, size_bytes: int, head: bytes) -> None:
-    """Makes a file of that size that begins with `head`, whole or not at all. Every byte has its
-    memory: a hole would end the process with SIGBUS in the middle of a copy. Errors: `RltraceError`
-    that says what is needed and what is free; then no file is left."""
+    """Makes a file of that size that begins with `head`, whole or not at all, with memory for all:
+    a hole would end the process with SIGBUS. Errors: `RltraceError` with the bytes that lack."""
     check_room(path.parent, size_bytes)
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)

@@ -140,9 +140,8 @@ def numpy_view(data: NDArray[np.uint8], entry: TensorEntry) -> NDArray[Any]:
 
 
 def torch_view(data: Any, entry: TensorEntry) -> Tensor:
-    """An entry's elements in place, as a tensor of torch's. `data` is a host's array or a device's
-    tensor. torch has no read-only tensors: writing to one over read-only memory ends the
-    process."""
+    """An entry's elements in place, as a tensor of torch's; `data` is an array or such a tensor.
+    torch has no read-only tensors: writing to one over read-only memory ends the process."""
     import torch
 
     dtype = getattr(torch, torch_name(entry.dtype))

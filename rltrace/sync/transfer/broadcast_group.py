@@ -206,7 +206,6 @@ class Group(Closing):
                 slot.commit(manifest.step, manifest.version)
 
     def _slot(self, layout: Layout) -> SlotWrite:
-        """A free slot of that layout on this host. Errors: `RltraceError` where there is none."""
         if self._arena is None or self._arena.layout.id != layout.id:
             if self._arena is not None:
                 self._arena.close()

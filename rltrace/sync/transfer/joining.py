@@ -1,8 +1,7 @@
 """A relay of this host that all subscribers to an address share.
 
-The first one starts it, as a process that follows `tcp://host:port/policy` and fills slots here; it
-ends when nobody uses it. If it is killed, whoever notices first starts another, which goes on from
-the slots. Pulling is the same as from a publisher of this host.
+The first one starts it as a process, which fills slots here and ends when nobody uses it. If it is
+killed, whoever notices first starts another, which goes on from the slots.
 """
 
 from __future__ import annotations

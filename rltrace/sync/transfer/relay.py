@@ -1,8 +1,7 @@
 """A node that always holds a whole version, and passes versions on.
 
 The first node serves the publisher's slots; every other one follows a parent, fills slots of its
-own host, from which the workers there pull, and serves children. In a chain a version takes hardly
-longer than over one hop, and the learner's host sends it once.
+host for the workers there, and serves children. In a chain the learner's host sends a version once.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ _AGAIN_S = 1.0
 
 @dataclass(frozen=True)
 class Status:
-    """What a relay does now. `parent` is "" for the one beside the publisher; `lost` counts
-    parents, `sent_bytes` is to children. `troubles`: why each node cannot be followed, by address;
-    empty while one is. `behind`: how far it is behind the learner."""
+    """`parent` is "" for the one beside the publisher; `lost` counts parents, `sent_bytes` is to
+    children. `troubles`: why each node cannot be followed, by address. `behind`: the learner."""
 
     manifest: Manifest | None
     parent: str
@@ -69,8 +67,7 @@ class Relay(Closing):
         """Serves the publisher's slots at `where`, which may be still to come. After `fanout`
         children further ones are sent to those (0: any number; 1 on every node: a chain). At most
         `gbps` 10⁹ bits a second are sent (0: no limit). `token`: see `token_of`. Errors:
-        `RltraceError` where nobody can listen there. What else goes wrong is told by `wait`, and is
-        `error`."""
+        `RltraceError` where nobody can listen; later ones are told by `wait`, and `error`."""
         shelf = Shelf()
         source = Source(where, shelf, lambda: server.wants_changes)
         policy, secret = folder_of(where).name, token_of(host, token)
@@ -112,7 +109,6 @@ class Relay(Closing):
 
     @property
     def on_all_networks(self) -> bool:
-        """Whether it can be reached at every address of this host."""
         return self._server.address.on_all_networks
 
     @property

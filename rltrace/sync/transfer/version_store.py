@@ -113,9 +113,8 @@ class HeldVersion:
     def wait(
         self, first: int, end: int, base: Version | None, timeout_s: float
     ) -> list[Encoded] | None:
-        """The blocks from `first` on, before `end`, that can be sent now, at least one: as changes
-        of `base` where there are such, else dense. None where there is none in time. Errors:
-        `GoneError`."""
+        """The blocks from `first` on, before `end`, that can be sent now, as changes of `base`
+        where there are such, else dense; None where there is none in time. Errors: `GoneError`."""
         with self._changed:
             found = self._changed.wait_for(lambda: self._ready(first, end, base), timeout_s)
         return found or None

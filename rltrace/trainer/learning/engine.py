@@ -1,8 +1,7 @@
 """Generation by continuous batching over a KV cache, with log-probabilities.
 
-Sequences wait, are prefilled (which yields a token), decode together with all others that run, and
-leave when their turn is over. New weights may come between two tokens: what runs is then read anew
-and goes on under them.
+Sequences wait, are prefilled (which yields a token), decode together, and leave when their turn is
+over. New weights may come between two tokens: what runs is then read anew.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from rltrace.trainer.learning.model import KVCache, Transformer
 from rltrace.trainer.task import END
@@ -53,9 +53,8 @@ class Sequence:
 
 
 class Engine:
-    """Samples from a policy at temperature 1; `version` is that of its weights. A turn ends with
-    `END`, `call_token`, or at `max_response` tokens. A decode step takes at least `decode_floor`
-    seconds."""
+    """Samples at temperature 1; `version` is that of its weights. A turn ends with `END`, with
+    `call_token`, or at `max_response` tokens. A decode step takes at least `decode_floor` s."""
 
     def __init__(
         self,
@@ -168,11 +167,9 @@ class Engine:
 
     def prefill(self, fresh: list[Sequence]) -> None:
         """Reads all that `fresh` have, samples their next tokens and lets them join the batch."""
-        contexts = [[*s.request.prompt, *s.tokens] for s in fresh]
+        contexts = [torch.tensor([*s.request.prompt, *s.tokens]) for s in fresh]
         lengths = torch.tensor([len(c) for c in contexts])
-        padded = torch.full((len(fresh), int(lengths.max())), END)
-        for row, context in enumerate(contexts):
-            padded[row, : len(context)] = torch.tensor(context)
+        padded = pad_sequence(contexts, batch_first=True, padding_value=END)
         logits, cache = self.model.prefill(padded, lengths)
         self._sample(fresh, logits)
         self.running += fresh

@@ -1,7 +1,5 @@
 """The kinds of task by name, and the rules that rewrite a string."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from rltrace.trainer.config import TrainerConfig

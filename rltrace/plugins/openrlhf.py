@@ -133,8 +133,7 @@ class _Sender:
         return [engine.update_weight.remote(NAMED + what, **told) for engine in engines]
 
     def _wait(self, calls: list[Any]) -> None:
-        """Errors: that of the first call that fails; the others may have loaded a part and go
-        on."""
+        """Errors: that of the first call that fails; the others may still load a part."""
         ray, left = self._module.ray, calls
         while left:
             if self._relay is not None:

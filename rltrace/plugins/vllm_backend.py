@@ -9,8 +9,7 @@ _log = logging.getLogger("rltrace.sync")
 
 
 def register() -> None:
-    """Registers both engines, once; nothing before vLLM 0.29. Raises nothing: vLLM calls this in
-    all of its processes, and most have no use for the backend."""
+    """Registers both engines, once. Raises nothing: most processes of vLLM have no use for them."""
     try:
         from vllm.distributed.weight_transfer.factory import (
             WeightTransferEngineFactory,

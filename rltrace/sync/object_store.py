@@ -30,8 +30,7 @@ class ObjectStorePublisher:
 
 
 class ObjectStoreSubscriber:
-    """Receives by `fetch` (into this node's store) and `load`. `gbps` holds a fetch to that many
-    10⁹ bits a second; 0 does not."""
+    """Receives by `fetch`, at `gbps` 10⁹ bits a second (0: at any rate), and `load`."""
 
     def __init__(self, gbps: float = 0.0) -> None:
         self.gbps = gbps

@@ -111,8 +111,7 @@ class Publisher(Closing):
         optimizer.register_step_pre_hook(pass_it)
 
     def close(self) -> None:
-        """Waits for what is being published, then lets go. Subscribers keep the latest version;
-        where there are none, its memory is free again."""
+        """Waits for what is being published, then lets go; subscribers keep the latest version."""
         try:
             self.gate()
         finally:

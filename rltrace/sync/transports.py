@@ -39,8 +39,7 @@ class PublishedVersion:
 
 class WeightPublisher(Protocol):
     def publish(self, version: int, state: Mapping[str, Tensor]) -> PublishedVersion:
-        """Takes a copy of `state`, whole, as `version`: the tensors may change when this
-        returns."""
+        """Takes a copy of `state`, whole, as `version`: then the tensors may change."""
 
 
 class WeightSubscriber(Protocol):
@@ -63,8 +62,7 @@ class SharedMemoryPublisher:
         self._publisher: Publisher | None = None
 
     def publish(self, version: int, state: Mapping[str, Tensor]) -> PublishedVersion:
-        """The version lives until the one after the next. Errors: `RltraceError` without a free
-        slot."""
+        """It lives until the version after the next. Errors: `RltraceError` without a free slot."""
         if self._publisher is None:
             self._publisher = Publisher.open(
                 layout_of(state), self.where, patience_s=_PATIENCE_S, threads=1

@@ -134,8 +134,7 @@ class Cuda:
         return DeviceMemory(data, key, free_it)
 
     def open(self, handle: bytes, size: int, let_go: Callable[[], None]) -> Tensor:
-        """Another's memory, in place; `let_go` is called after its last tensor. Errors:
-        `RltraceError`."""
+        """Another's memory, in place; `let_go` ends it. Errors: `RltraceError` where it is gone."""
         pointer, torch, runtime = ctypes.c_void_p(), self._torch, self._runtime
         address, index = _own.get(handle, 0), self._index  # the driver opens none of one's own
         if not address:

@@ -109,8 +109,7 @@ class Arena:
 
     @staticmethod
     def attach(where: str, timeout_s: float = 0.0) -> Arena:
-        """Opens a policy for reading, and waits for one that is not there yet. Errors:
-        `RltraceError`."""
+        """Opens a policy for reading; waits for one that is not there. Errors: `RltraceError`."""
         folder, deadline = folder_of(where), time.monotonic() + timeout_s
         memory = slots_of(where)
         while True:

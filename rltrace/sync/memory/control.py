@@ -111,8 +111,7 @@ class Control:
     def create(
         path: Path, layout: Layout, run: str, epoch: int, counter: int, beside: int
     ) -> Control:
-        """Writes the file, whole or not at all. Errors: `RltraceError` where it and `beside` bytes
-        do not fit."""
+        """Writes the file, whole or not at all, with room `beside` it. Errors: `RltraceError`."""
         text = layout.text.encode()
         page = np.zeros(_PAGE // 8, dtype=np.uint64)
         page[_AT_MAGIC], page[_AT_FORMAT] = _MAGIC, _FORMAT

@@ -44,8 +44,7 @@ class HeldPolicy:
 
 
 def policies(*places: str) -> list[HeldPolicy]:
-    """Those at the given places, or all that bear a name. Locks nothing. Errors: `RltraceError`
-    where a place is none or has no policy."""
+    """Those at the given places, or all that bear a name. Errors: `RltraceError` for no policy."""
     known = {where: folder_of(where) for where in places}
     for where, folder in known.items():
         if not (folder / PRESENT).exists() and not (folder / CONTROL).exists():

@@ -46,8 +46,7 @@ class FileSlots:
         check_room(folder, count * _slot_bytes(layout))
 
     def create(self, path: Path, layout: Layout) -> None:
-        """Makes a slot with its header, whole or not at all. Errors: `RltraceError` for too little
-        memory."""
+        """Makes a slot with its header, whole or not at all. Errors: `RltraceError`: no room."""
         reserve(path, _slot_bytes(layout), layout.header)
 
     def map(self, path: Path, layout: Layout, writable: bool) -> Any:

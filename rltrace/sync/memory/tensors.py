@@ -235,8 +235,7 @@ def load(data: Any, entry: TensorEntry, tensor: Any, part: tuple[slice, ...]) ->
 def part_of(
     entry: TensorEntry, wanted: Shard | None, shape: tuple[int, ...]
 ) -> tuple[slice, ...] | None:
-    """Which part of an entry is the tensor of `shape` at `wanted` of the same whole; None where the
-    entry does not hold it all."""
+    """The part of an entry that lies at `wanted` of the whole; None where it does not hold all."""
     has = entry.shard or Shard((0,) * len(entry.shape), entry.shape)
     wants = wanted or Shard((0,) * len(shape), shape)
     if has.global_shape != wants.global_shape:

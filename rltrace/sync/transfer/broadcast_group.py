@@ -286,8 +286,7 @@ class Talk:
             raise LostError(f"rank 0 is lost: {first_line(error)}") from error
 
     def hear(self, what: str) -> dict[str, Any]:
-        """Waits for what rank 0 ("") or another one ("/2") says in this round. Errors:
-        `LostError`."""
+        """What rank 0 ("") or another one ("/2") says in this round. Errors: `LostError`."""
         key, who = f"{self.round}{what}", f"rank {what[1:] or 0}"
         deadline = time.monotonic() + self._timeout_s
         try:
@@ -311,8 +310,7 @@ class Talk:
 
 
 def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
-    """The store of all members, in rank 0's process, without a token. Errors: `RltraceError` where
-    rank 0 cannot listen there, or is not there in time."""
+    """The store of all members, in rank 0's process, without a token. Errors: `RltraceError`."""
     import torch.distributed as dist
 
     listening: dict[str, Any] = {}
@@ -334,8 +332,7 @@ def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
 
 @contextmanager
 def gloo_near(address: Address) -> Iterator[None]:
-    """Has new groups connect a host to itself where that is the address; gloo goes by host
-    names."""
+    """New groups connect a host to itself where it is the address; gloo goes by host names."""
     name = "GLOO_SOCKET_IFNAME"
     ours = is_loopback(address.host) and name not in os.environ
     if ours:

@@ -43,8 +43,7 @@ class Joined:
     """A subscriber's part in its host's relay."""
 
     def __init__(self, parent: str, token: str | None = None, changes: bool = True) -> None:
-        """The first one starts the relay with these wishes. Errors: `RltraceError` for no
-        address."""
+        """The first one starts the relay with these wishes. Errors: `RltraceError`."""
         self.place = place_of(parent)
         self._parent = parent
         self._command = [sys.executable, "-m", "rltrace.sync.transfer.joining", parent]

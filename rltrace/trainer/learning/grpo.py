@@ -84,8 +84,7 @@ def response_log_probs(
 
 
 def k3(log_probs: Tensor, reference: Tensor) -> Tensor:
-    """KL(policy || reference) by token, never negative (eq. 4); unbiased for the policy's
-    samples."""
+    """KL(policy || reference) by token, never negative (eq. 4); unbiased for own samples."""
     difference = reference - log_probs
     return difference.exp() - difference - 1
 

@@ -41,8 +41,7 @@ def initial_weights(config: TrainerConfig) -> Weights:
 
 
 def warm_start(model: Transformer, task: Task, updates: int, seed: int) -> None:
-    """Supervised updates on right responses, in place: they choose how often a fresh policy
-    succeeds. Same seed, same weights."""
+    """Supervised updates on right responses, in place. Same seed, same weights."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     for update in range(updates):
         prompts = task.prompts(BATCH_PROMPTS, f"warm start/{seed}/{update}")

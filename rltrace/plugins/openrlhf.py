@@ -25,8 +25,7 @@ version and, for workers of other hosts, address and token of a relay; "commit";
 _LOOK_S = 0.5
 _REACH_S = 60.0  # for the first sign of a relay, which is there before it is called
 _PATIENCE_S = 600.0  # for a version that is on its way, over whatever network there is
-VERSIONS = ">=0.10.2,<0.12"
-"""Those whose way of gathering a parameter, and whose settings for it, are the ones below."""
+VERSIONS = ">=0.10.2,<0.12"  # whose way of gathering a parameter is the one below
 
 
 def send_whole(module: Any) -> None:

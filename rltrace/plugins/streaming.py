@@ -16,8 +16,7 @@ from rltrace.sync.publisher import Publisher
 from rltrace.sync.version import Manifest
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
-PATIENCE_S = 60.0
-"""How long an update may wait for a slot: a reader that holds one for longer is gone or stuck."""
+PATIENCE_S = 60.0  # for a slot: a reader that holds one for longer is gone or stuck
 
 
 def fresh_place(framework: str) -> str:

@@ -47,8 +47,7 @@ class Subscriber(Closing):
         self, where: str, arena: Arena, workers: Workers, joined: Joined | None = None
     ) -> None:
         self.where = where
-        self.applied: Manifest | None = None
-        """What was last applied here."""
+        self.applied: Manifest | None = None  # what was last applied here
         self.poisoned = False
         """Whether applying has failed, so that the model holds parts of two versions."""
         self._arena, self._workers, self._joined = arena, workers, joined

@@ -103,8 +103,6 @@ def _of_file(path: Path) -> Model:
             for name, about in said.items()
             if name != "__metadata__"
         }
-    except RltraceError:
-        raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RltraceError(f"{path} is no safetensors file: {error}", UNREADABLE) from error
     return Model(path.name, tensors)

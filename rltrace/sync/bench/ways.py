@@ -33,21 +33,15 @@ class BenchSetting:
 
 @dataclass(frozen=True)
 class Sender:
-    send: Callable[[int, Weights], Any]
-    """Makes the weights version n, from 1 on. They may change as soon as this returns; what it
-    returns is told to the receivers, where they are told after."""
-
+    send: Callable[[int, Weights], Any]  # makes version n, from 1 on; returns what to tell
     close: Callable[[], None] = lambda: None
 
 
 class Way:
     """A way to move weights. It is sent to the receivers' processes, so it holds no state."""
 
-    told_first = True
-    """Whether receivers wait for the version, or take part in it; else they are told after."""
-
-    in_crowd = True
-    """Whether its receivers are those of the crowd; else they are processes of their own."""
+    told_first = True  # whether receivers wait for the version; else they are told after
+    in_crowd = True  # whether its receivers are of the crowd; else processes of their own
 
     @property
     def name(self) -> str:
@@ -165,7 +159,7 @@ def _receive(pipe: Connection, model: Model, number: int, threads: int) -> None:
     torch.set_num_threads(threads)
     weights = model.made(OTHER_BITS)
     receives: dict[str, Receive] = {}
-    try:
+    with suppress(EOFError, BrokenPipeError):
         pipe.send("here")
         while True:
             asked, which, what = pipe.recv()
@@ -184,5 +178,3 @@ def _receive(pipe: Connection, model: Model, number: int, threads: int) -> None:
                     pipe.send(time.monotonic())
             except Exception as error:
                 pipe.send(RuntimeError(repr(error)))
-    except (EOFError, BrokenPipeError):
-        return

@@ -47,8 +47,7 @@ from rltrace.trace.errors import RltraceError, WrongUsage
 if TYPE_CHECKING:
     from torch import Tensor
 
-SILENCE_S = 2.0
-"""A side that says nothing for so long is gone; whoever has nothing to say says so more often."""
+SILENCE_S = 2.0  # a side that says nothing for so long is gone
 _POLL_S = 0.0002
 
 

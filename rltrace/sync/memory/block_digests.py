@@ -13,8 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 BLOCK_BYTES = 512 << 10
-Digests = NDArray[np.uint64]
-"""The block table: xxh3-64 (seed 0) of block i, which is bytes [i, i + 1) * `BLOCK_BYTES`."""
+Digests = NDArray[np.uint64]  # xxh3-64 (seed 0) of each block of `BLOCK_BYTES`
 
 
 def block_count(total_bytes: int) -> int:

@@ -49,8 +49,7 @@ class VersionFollower(threading.Thread):
     ) -> None:
         super().__init__(name="rltrace.sync follower", daemon=True)
         self.ended_by: RltraceError | None = None
-        self.line: list[Node] = [Node("", str(parent))]
-        """The parent, and those above it, nearest first."""
+        self.line: list[Node] = [Node("", str(parent))]  # it and those above it, nearest first
         self.lost = 0  # parents
         self.troubles: dict[str, str] = {}  # why each that could be followed cannot be; or empty
         self._failed: dict[str, str] = {}  # of this round, as `troubles`

@@ -88,9 +88,8 @@ class Applier:
     def apply(
         self, data: Any, digests: Digests | None, plan: CopyPlan, path: Path | None = None
     ) -> list[int]:
-        """Copies all, unless blocks are not as their `digests` say: those are returned, a part is
-        copied. `path`: of a slot in shared memory. Errors: what the device raises; a part is
-        copied."""
+        """Copies all, unless blocks are not as their `digests` say: returns those, a part copied.
+        `path`: of a slot in shared memory. Errors: what the device raises, a part copied."""
         if tensors.is_torch(data):
             return self._apply_on_device(data, digests, plan)
         crossing, left = self._reach.begin(data, path, plan.far.tolist(), plan.first, True)
@@ -217,7 +216,7 @@ class Other(NamedTuple):
 @dataclass
 class CopyPlan:
     """For each entry the address that it is copied to, or 0, `far` the same on a device; the
-    tensors that no plain copy fills. For at once: tensors that get other memory leave theirs."""
+    tensors that no plain copy fills. It is for at once: a tensor may be given other memory."""
 
     addresses: Addresses
     far: Addresses

@@ -159,7 +159,7 @@ class TrainerConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> TrainerConfig:
-        """Settings by name, dashes or underscores. Errors: `TrainerError` for others."""
+        """Settings by name, dashes or underscores. Errors: `TrainerError` for a wrong one."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for key, value in settings.items():

@@ -47,8 +47,8 @@ class Pool:
         await self._least_busy()
 
     async def once(self, method: str, *arguments: Any) -> Any:
-        """A call of the least busy member. Errors: `LOST` when it dies; `RunFailed` when none is
-        left."""
+        """Calls a method of the least busy member. Errors: one of `LOST` when that dies;
+        `RunFailed` when no member is left."""
         index = await self._least_busy()
         member = self.members[index]
         self.busy[index] += 1

@@ -33,7 +33,7 @@ def in_a_row(tensor: Any) -> Any:
 
 
 def gather(kinds: Kinds, one: Any, other: Any) -> None:
-    """Puts a tensor and its copy's with those of these types, or bytes for unknown types."""
+    """Puts two tensors with those of the same types; as bytes where a kernel may not know these."""
     import torch
 
     known = {f"torch.{torch_name(code)}" for code in _KNOWN}

@@ -41,7 +41,7 @@ def copier(total_bytes: int) -> Callable[[int, int, int], None]:
 
 
 def hashing_copier(total_bytes: int) -> Callable[[int, int, int], int]:
-    """As `copier`, for one block to a multiple of 16; the copier returns the block's digest."""
+    """As `copier`, of a block to an address that is a multiple of 16; returns its digest."""
     copy_plain = copier(total_bytes)
     library = compiled() if _is_long(total_bytes) else None
 

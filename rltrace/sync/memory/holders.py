@@ -19,7 +19,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that has a policy open, to publish or to read it; stopped: by a debugger, say."""
+    """A process that has a policy open, to publish or to read it, and may be stopped (a debugger)."""
 
     pid: int
     command: str

@@ -95,16 +95,15 @@ class Fetch:
                     connection.abort()
                 self._open.add(connection)
             try:
-                connection.send(
-                    {
-                        "ask": "get",
-                        "policy": parent.policy,
-                        "version": str(manifest.version),
-                        "base": str(self._base[0]) if self._base and not again else None,
-                        "blocks": [list(each) for each in blocks],
-                        "again": again,
-                    }
-                )
+                asked = {
+                    "ask": "get",
+                    "policy": parent.policy,
+                    "version": str(manifest.version),
+                    "base": str(self._base[0]) if self._base and not again else None,
+                    "blocks": [list(each) for each in blocks],
+                    "again": again,
+                }
+                connection.send(asked)
                 answer, _ = connection.receive()
                 if answer.get("gone", True):
                     raise GoneError(f"{parent} no longer has version {manifest.version}")

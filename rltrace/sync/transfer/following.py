@@ -127,18 +127,17 @@ class VersionFollower(threading.Thread):
                     self._ended.wait(_POLL_S)
                     continue
                 done, known = self._landing.newest(), self._landing.layout
-                connection.send(
-                    {
-                        "ask": "watch",
-                        "policy": parent.policy,
-                        "after": None if done is None else str(done.manifest.version),
-                        "layout": known.id if known else None,
-                        "wait_s": HEARTBEAT_S,
-                        "changes": self._landing.changes,
-                        "serves": self._me.address,
-                        "tried": tried,
-                    }
-                )
+                asked = {
+                    "ask": "watch",
+                    "policy": parent.policy,
+                    "after": None if done is None else str(done.manifest.version),
+                    "layout": known.id if known else None,
+                    "wait_s": HEARTBEAT_S,
+                    "changes": self._landing.changes,
+                    "serves": self._me.address,
+                    "tried": tried,
+                }
+                connection.send(asked)
                 answer, table = connection.receive()
                 if elsewhere := self._heed(parent, answer):
                     return elsewhere

@@ -36,8 +36,8 @@ _AGAIN_S = 1.0
 
 @dataclass(frozen=True)
 class Status:
-    """`parent` is "" for the one beside the publisher; `lost` counts parents, `sent_bytes` is to
-    children. `troubles`: why each node cannot be followed, by address. `behind`: the learner."""
+    """`parent` is "" beside the publisher; `lost` counts parents, `sent_bytes` is to children.
+    `troubles`: why each node cannot be followed, by address; `behind`: how far the learner is."""
 
     manifest: Manifest | None
     parent: str

@@ -35,7 +35,7 @@ def group_advantages(rewards: Sequence[float], groups: Sequence[str]) -> NDArray
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """What can be trained on: a prompt, and what follows, the policy's tokens marked."""
+    """What can be trained on: a prompt, what follows it, and which tokens are the policy's."""
 
     prompt: tuple[int, ...]
     tokens: NDArray[np.int64]

@@ -198,9 +198,8 @@ class _Part:
             number, size = manifest.number, manifest.bytes
             loading = phases.begin("sync", "load", "load", version=number, bytes=size)
             loading.set(items=len(views))
-            worker.model_runner.model.load_weights(
-                weights=((name, views.torch(name).to(worker.device)) for name in views)
-            )
+            tensors = ((name, views.torch(name).to(worker.device)) for name in views)
+            worker.model_runner.model.load_weights(weights=tensors)
         self.abort(worker)
 
     def abort(self, worker: Any) -> None:

@@ -139,9 +139,8 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
             if self._subscriber is not None:
                 self._subscriber.close()
             with span("wait", "the trainer's first weights"):
-                self._subscriber = await asyncio.to_thread(
-                    Subscriber.connect, self._where, self.timeout_s
-                )
+                connects = asyncio.to_thread(Subscriber.connect, self._where, self.timeout_s)
+                self._subscriber = await connects
         return self._subscriber
 
     async def _published(self, subscriber: Subscriber) -> Version:

@@ -48,11 +48,9 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
         publisher, where = None, ""
         if init_info.is_sender:
             where = init_info.where or fresh_place("vllm")
-            metas = ((m.name, m.dtype, m.shape) for m in source.metadata())
-            layout = layout_of(
-                [(n, torch.empty(shape, dtype=dtype, device="meta")) for n, dtype, shape in metas]
-            )
-            publisher = Publisher.open(layout, where, patience_s=PATIENCE_S)
+            metas = source.metadata()
+            shapes = [(m.name, torch.empty(m.shape, dtype=m.dtype, device="meta")) for m in metas]
+            publisher = Publisher.open(layout_of(shapes), where, patience_s=PATIENCE_S)
             where = init_info.address or where
             client.init_weight_transfer_engine({"where": where})
         more = {"client": client, "source": source, "is_sender": init_info.is_sender}

@@ -42,8 +42,7 @@ def verify_all(arena: Arena, lease: Lease, verify: bool | None, workers: Workers
 
 def damaged(arena: Arena, lease: Lease, wrong: list[int]) -> DamagedError:
     begins, ends = wrong[0] * BLOCK_BYTES, (wrong[0] + 1) * BLOCK_BYTES
-    named = (
-        e.name for e in arena.layout.entries if e.offset < ends and e.offset + e.bytes > begins
-    )
+    entries = arena.layout.entries
+    named = (e.name for e in entries if e.offset < ends and e.offset + e.bytes > begins)
     blocks = f"{len(wrong)} of {len(lease.digests)} blocks, first in {next(named, 'nothing')}"
     return DamagedError(f"version {lease.manifest.version} is damaged in {blocks}; {NEXT}")

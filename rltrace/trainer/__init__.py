@@ -29,9 +29,8 @@ def train(
     except ModuleNotFoundError as missing:
         if missing.name not in ("torch", "ray", "xxhash"):
             raise
-        raise TrainerError(
-            f"the trainer needs {missing.name}: pip install 'rltrace-toolkit[trainer]'"
-        ) from None
+        how = "pip install 'rltrace-toolkit[trainer]'"
+        raise TrainerError(f"the trainer needs {missing.name}: {how}") from None
     ledger = ledger or Ledger(config)
     run(config, on_step or (lambda record: None), ledger)
     return ledger

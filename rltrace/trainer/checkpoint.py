@@ -75,9 +75,8 @@ class Checkpoint:
         now = dataclasses.asdict(self.config)
         changed = [k for k in _MUST_BE_EQUAL if settings.get(k) != now[k]]
         if changed:
-            raise TrainerError(
-                f"{self.path} is of a run with another {', '.join(changed)}: resume with the same"
-            )
+            said = f"{self.path} is of a run with another {', '.join(changed)}"
+            raise TrainerError(f"{said}: resume with the same")
 
 
 def _partial(path: Path) -> Path:

@@ -132,9 +132,8 @@ class Async(Placement):
     def __init__(self, config: TrainerConfig, chains: Chains, ledger: Ledger, first: int) -> None:
         super().__init__(config, chains, ledger, first)
         self.max_lag = config.max_lag
-        self.queue = TrajectoryQueue(
-            config.prompts, config.max_lag, chains.version, lambda s: chains.drop(s, "stale")
-        )
+        stale = partial(chains.drop, fate="stale")
+        self.queue = TrajectoryQueue(config.prompts, config.max_lag, chains.version, stale)
         self.flying: dict[asyncio.Task[None], Sequence[Request]] = {}
         self.judging: set[asyncio.Task[None]] = set()  # the part of it that has been generated
         self.over = False
@@ -143,9 +142,8 @@ class Async(Placement):
 
     async def run(self, on_step: Callable[[StepRecord], None]) -> None:
         """As `Placement.run`; what is being generated at the end is cut, not judged."""
-        background = [
-            asyncio.create_task(self._or_fail(work)) for work in (self._produce, self._refresh)
-        ]
+        works = (self._produce, self._refresh)
+        background = [asyncio.create_task(self._or_fail(work)) for work in works]
         try:
             await super().run(on_step)
         finally:

@@ -85,9 +85,8 @@ class Crowd:
         self._processes: list[BaseProcess] = []
         for number in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_receive, args=(theirs, model, number, threads), daemon=True
-            )
+            told = (theirs, model, number, threads)
+            process = context.Process(target=_receive, args=told, daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)

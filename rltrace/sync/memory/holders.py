@@ -19,7 +19,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that has a policy open, to publish or to read it, and may be stopped (a debugger)."""
+    """A process that has a policy open, to publish or to read it; it may stand still (SIGSTOP)."""
 
     pid: int
     command: str

@@ -92,10 +92,8 @@ class VersionServer:
             connection.abort()
 
     def _start(self, target: Callable[..., None], name: str, *args: object) -> None:
-        thread = threading.Thread(
-            target=target, args=args, name=f"rltrace.sync {name}", daemon=True
-        )
-        thread.start()
+        name = f"rltrace.sync {name}"
+        threading.Thread(target=target, args=args, name=name, daemon=True).start()
 
     def _accept(self) -> None:
         while not self._ended.is_set():

@@ -112,9 +112,8 @@ def token_of(host: str, given: str | None = None) -> bytes:
     if said:
         return said.encode()
     if not is_loopback(host):
-        raise WrongUsage(
-            f"{host} can be reached from elsewhere: set {TOKEN} to the same secret on all nodes"
-        )
+        how = f"set {TOKEN} to the same secret on all nodes"
+        raise WrongUsage(f"{host} can be reached from elsewhere: {how}")
     make_folder(shared_memory())
     path = shared_memory() / TOKEN_FILE
     fresh = path.with_name(f"{TOKEN_FILE}.{secrets.token_hex(8)}")

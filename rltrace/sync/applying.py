@@ -189,11 +189,10 @@ class Applier:
             return
         plain = self._whole(numbers.tolist(), plan)
         places = list(zip(begins.tolist(), ends.tolist(), plain, strict=True))
-        places += [
-            (*tensors.reach_of(other.tensor), other)
-            for other in plan.others
-            if self._bytes[other.number] and min(other.tensor.shape, default=1)
-        ]
+        others = (
+            o for o in plan.others if self._bytes[o.number] and min(o.tensor.shape, default=1)
+        )
+        places += [(*tensors.reach_of(other.tensor), other) for other in others]
         near: list[tuple[int, Other]] = []  # that reach beyond where the next one begins
         for low, high, place in sorted(places, key=lambda found: found[:2]):
             near = [each for each in near if each[0] > low]

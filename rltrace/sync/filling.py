@@ -111,11 +111,8 @@ class _Filling:
         self._addresses[number] = tensors.address_of(tensor, entry.dtype)
         if self._addresses[number]:
             return
-        if (
-            casts is not None
-            and tensors.is_torch(tensor)
-            and tensors.address_of(tensor, code_of(tensor.dtype))
-        ):
+        code = code_of(tensor.dtype) if tensors.is_torch(tensor) else ""
+        if casts is not None and code and tensors.address_of(tensor, code):
             casts[number] = tensors.torch_view(data, entry).view(-1), tensor.detach().view(-1)
         else:
             tensors.store(tensor, data, entry)

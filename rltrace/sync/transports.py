@@ -64,9 +64,8 @@ class SharedMemoryPublisher:
     def publish(self, version: int, state: Mapping[str, Tensor]) -> PublishedVersion:
         """It lives until the version after the next. Errors: `RltraceError` without a free slot."""
         if self._publisher is None:
-            self._publisher = Publisher.open(
-                layout_of(state), self.where, patience_s=_PATIENCE_S, threads=1
-            )
+            layout = layout_of(state)
+            self._publisher = Publisher.open(layout, self.where, patience_s=_PATIENCE_S, threads=1)
         self.published = self._publisher.publish(state, step=version)
         if self.published is None:
             said = f"no slot for version {version} of the weights was free for {_PATIENCE_S:g} s"

@@ -85,12 +85,8 @@ class Manifest:
         """Errors: `RltraceError` for a text that is no manifest."""
         try:
             said = parsed(text)
-            return Manifest(
-                Version.parse(said["version"]),
-                int(said["step"]),
-                str(said["layout_id"]),
-                int(said["bytes"]),
-                str(said["root"]),
-            )
+            version, step = Version.parse(said["version"]), int(said["step"])
+            layout_id, size = str(said["layout_id"]), int(said["bytes"])
+            return Manifest(version, step, layout_id, size, str(said["root"]))
         except (*NONSENSE, RltraceError) as error:
             raise RltraceError(f"this is no manifest of a version of weights: {error}") from error

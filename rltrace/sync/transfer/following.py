@@ -212,11 +212,8 @@ class VersionFollower(threading.Thread):
                 whole.set(items=len(progress.damaged) + progress.broken)  # asked for again
             with span("sync", "flip", "visible", version=manifest.number):
                 self._landing.finish(arriving)
-        moved(
-            *("relay", manifest, arriving.started_ns, 0, "tcp"),
-            wire_bytes=progress.wire_bytes,
-            buckets=progress.buckets,
-        )
+        took = {"wire_bytes": progress.wire_bytes, "buckets": progress.buckets}
+        moved("relay", manifest, arriving.started_ns, 0, "tcp", **took)
         seconds = (monotonic_ns() - arriving.started_ns) / 1e9
         self._on_received(Received(manifest, str(parent), seconds, progress))
 

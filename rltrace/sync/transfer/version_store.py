@@ -56,11 +56,8 @@ class HeldVersion:
     @staticmethod
     def leased(lease: Lease, layout: Layout) -> HeldVersion:
         """A whole version of this host, which stays leased until it is let go."""
-        return HeldVersion(
-            *(lease.manifest, layout, lease.digests, lease.data),
-            is_whole=True,
-            let_go=lease.release,
-        )
+        held = (lease.manifest, layout, lease.digests, lease.data)
+        return HeldVersion(*held, is_whole=True, let_go=lease.release)
 
     @property
     def is_whole(self) -> bool:

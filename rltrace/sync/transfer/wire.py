@@ -245,12 +245,8 @@ class Connection:
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Sends all parts, one after the other, from where they lie. Errors: `LinkError`."""
         piece = self._pace.piece_bytes
-        left = [
-            whole[at : at + piece]
-            for part in parts
-            for whole in [memoryview(part).cast("B")]
-            for at in range(0, len(whole), piece)
-        ]
+        wholes = [memoryview(part).cast("B") for part in parts]
+        left = [whole[at : at + piece] for whole in wholes for at in range(0, len(whole), piece)]
         try:
             while left:
                 sent = self._sock.sendmsg(left[: 1 if piece < sys.maxsize else 64])

@@ -88,11 +88,9 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(shape.width)
         self.attention = Attention(shape)
         self.mlp_norm = nn.LayerNorm(shape.width)
-        self.mlp = nn.Sequential(
-            nn.Linear(shape.width, 4 * shape.width),
-            nn.GELU(),
-            nn.Linear(4 * shape.width, shape.width),
-        )
+        wide = 4 * shape.width
+        steps = (nn.Linear(shape.width, wide), nn.GELU(), nn.Linear(wide, shape.width))
+        self.mlp = nn.Sequential(*steps)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y, k, v = self.attention(self.attention_norm(x))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from subprocess import DEVNULL, PIPE
 
 from rltrace.trainer.config import TrainerConfig, TrainerError
 from rltrace.trainer.task import Task
@@ -43,12 +44,9 @@ class Expression(Task):
         """How near the sum comes, 1 - difference / larger; half of it where nothing is added; 0 for
         what the shell cannot add. Errors: `subprocess.TimeoutExpired`,
         `subprocess.CalledProcessError` (killed)."""
+        command = [self.shell, "-c", 'echo "$(($1))"', "sh", response]
         done = subprocess.run(
-            [self.shell, "-c", 'echo "$(($1))"', "sh", response],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=VERIFIER_LIMIT_SECONDS,
-            check=False,
+            command, stdout=PIPE, stderr=DEVNULL, timeout=VERIFIER_LIMIT_SECONDS, check=False
         )
         if done.returncode > 0:
             return 0.0

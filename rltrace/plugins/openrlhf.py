@@ -161,8 +161,6 @@ def _whole(module: Any, trainer: Any, model: Any, parameter: Any) -> Any:
 
 
 class _Part:
-    """A worker's part in updates: what it follows, and the version that it holds."""
-
     def __init__(self) -> None:
         self.subscriber: Any = None
         self._held: Any = None

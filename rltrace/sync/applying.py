@@ -21,8 +21,6 @@ from rltrace.trace.job_exceptions import from_outside
 
 
 class Applier:
-    """Copies versions of one layout; what can be worked out before is, once."""
-
     def __init__(self, layout: Layout, workers: Workers) -> None:
         self.layout, self._workers = layout, workers
         self._pieces = TensorPieces(layout)
@@ -189,10 +187,8 @@ class Applier:
             return
         plain = self._whole(numbers.tolist(), plan)
         places = list(zip(begins.tolist(), ends.tolist(), plain, strict=True))
-        others = (
-            o for o in plan.others if self._bytes[o.number] and min(o.tensor.shape, default=1)
-        )
-        places += [(*tensors.reach_of(other.tensor), other) for other in others]
+        full = [o for o in plan.others if self._bytes[o.number] and min(o.tensor.shape, default=1)]
+        places += [(*tensors.reach_of(other.tensor), other) for other in full]
         near: list[tuple[int, Other]] = []  # that reach beyond where the next one begins
         for low, high, place in sorted(places, key=lambda found: found[:2]):
             near = [each for each in near if each[0] > low]

@@ -31,8 +31,6 @@ _Casts = dict[int, tuple[Any, Any]]  # by number of the entry: its place, and wh
 
 
 class Filler:
-    """Fills slots of one layout; what can be worked out before is, once."""
-
     def __init__(self, layout: Layout, hashing: bool = True) -> None:
         self.layout, self.hashing = layout, hashing
         self.pieces = TensorPieces(layout)

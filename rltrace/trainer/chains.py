@@ -156,7 +156,6 @@ class Chains:
             self.ledger.received(bytes)
 
     def _is_used(self, sample: Sample, max_lag: int) -> bool:
-        """Whether a sample is trained on; if not, it is dropped here."""
         fate = ""
         if math.isnan(sample.reward):
             fate = "failed"

@@ -117,7 +117,6 @@ class Ledger:
         self._counts["sync_bytes"] += bytes
 
     def close(self, step: int, version: int) -> StepRecord:
-        """Ends a step: its record is written, the next one begins."""
         record = self._record(step, version)
         self.steps.append(record)
         self._clear()
@@ -125,7 +124,6 @@ class Ledger:
         return record
 
     def end(self, version: int) -> None:
-        """Ends the run: what still came in is written down too."""
         self.after = self._record(-1, version)
 
     def _record(self, step: int, version: int) -> StepRecord:

@@ -78,7 +78,6 @@ class Task(ABC):
         return [tuple(self.tokenize(self.question(draw) + "=")) for _ in range(count)]
 
     def answer(self, prompt: Sequence[int]) -> list[int]:
-        """A right answer, `END` included."""
         return self.tokenize(self.solution(self.text(prompt)[:-1]) + ".")
 
     def demonstration(self, prompt: Sequence[int]) -> tuple[list[int], list[bool]]:
@@ -96,7 +95,6 @@ class Task(ABC):
         return float(grade >= self.config.pass_mark) if self.config.pass_mark else grade
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Token ids as people read them: "bca=", "abc."."""
         return "".join(self.pieces[token] for token in tokens)
 
     def tokenize(self, text: str) -> list[int]:

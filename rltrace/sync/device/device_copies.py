@@ -45,8 +45,6 @@ def gather(kinds: Kinds, one: Any, other: Any) -> None:
 
 
 class Within:
-    """Copies between slots in a device's memory and tensors of the device, many at a time."""
-
     def __init__(self, layout: Layout, device: Cuda) -> None:
         self.device = device
         self._entries = layout.entries

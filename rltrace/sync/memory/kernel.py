@@ -27,8 +27,6 @@ _PATIENCE_S = 60.0
 
 
 class Handle(ctypes.Structure):
-    """Of CUDA memory: what other processes open it by."""
-
     _fields_ = (("reserved", ctypes.c_ubyte * 64),)
 
 

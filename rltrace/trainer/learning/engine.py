@@ -46,7 +46,6 @@ class Sequence:
     call: asyncio.Future[list[int]] | None = None  # of a tool, while it is at work or after
 
     def observe(self, answer: list[int]) -> None:
-        """Appends a tool's answer: context for the next turn."""
         self.tokens += answer
         self.generated += [False] * len(answer)
         self.turns += 1
@@ -142,7 +141,6 @@ class Engine:
 
     @torch.no_grad()
     def _advance(self) -> None:
-        """One token for all that run and for as many that wait as there is room."""
         now = time.monotonic()
         for sequence in (*self.running, *self.waiting):
             if now > sequence.deadline:

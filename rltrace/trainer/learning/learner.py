@@ -50,7 +50,6 @@ class Learner:
         return grpo.response_log_probs(self.model, trajectories)
 
     def train(self, step: int, samples: Sequence[Sample]) -> TrainReport:
-        """One learner step: one pass over the samples, in minibatches."""
         shuffle = torch.Generator().manual_seed(self.config.seed + step)
         order = torch.randperm(len(samples), generator=shuffle)
         minibatches = order.chunk(self.config.minibatches) if samples else ()

@@ -176,8 +176,7 @@ class Subscriber(Closing):
         with span("sync", "stage"):
             lease = self._checked(version, verify)
             with or_else(lease.release):
-                plan = self._applier.plan(weights, partial, cast)
-                self._applier.check_equal(lease.data, plan)
+                self._applier.check_equal(lease.data, self._applier.plan(weights, partial, cast))
         self._staged = _Staged(lease, (weights, partial, cast), started_ns)
         return lease.manifest
 

@@ -84,8 +84,7 @@ class TrajectoryQueue:
             self.changed.notify_all()
 
     def _has_room(self) -> bool:
-        steps = self.visible - self.begun_at + self.max_lag + 1
-        return self.begun < steps * self.batch
+        return self.begun < (self.visible - self.begun_at + self.max_lag + 1) * self.batch
 
     def _fresh(self, sample: Sample) -> bool:
         return self.version - sample.trajectory.first_version <= self.max_lag

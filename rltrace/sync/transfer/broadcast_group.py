@@ -313,18 +313,14 @@ def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
     """The store of all members, in rank 0's process, without a token. Errors: `RltraceError`."""
     import torch.distributed as dist
 
-    listening: dict[str, Any] = {}
+    options: dict[str, Any] = {"timeout": timedelta(seconds=timeout_s), "wait_for_workers": False}
     try:
         if rank == 0 and is_loopback(address.host):  # torch's own would listen on all networks
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             server = socket.create_server((address.host, address.port), family=family)
-            listening = {"master_listen_fd": server.detach(), "use_libuv": False}
-        return dist.TCPStore(  # type: ignore[attr-defined]
-            *(address.host, address.port, size, rank == 0),
-            timeout=timedelta(seconds=timeout_s),
-            wait_for_workers=False,
-            **listening,
-        )
+            options |= {"master_listen_fd": server.detach(), "use_libuv": False}
+        place = (address.host, address.port, size, rank == 0)
+        return dist.TCPStore(*place, **options)  # type: ignore[attr-defined]
     except (RuntimeError, OSError) as error:
         why = first_line(error)
         raise RltraceError(f"no group meets at {address}: {why}", CANNOT_TELL) from error

@@ -83,7 +83,7 @@ def pack(
 
 
 def pack_sign(kind: FrameKind, manifest: Manifest) -> bytes:
-    header = _header(kind, manifest, None, 0)
+    header = _header(kind, manifest, None, 0, _NOWHERE)
     return header + _CHECK.pack(xxh3_64_intdigest(header))
 
 
@@ -105,7 +105,7 @@ def receive(connection: Connection, held: HeldVersion, base: Version | None) -> 
     frame = Frame(kind, first, entries, has_base)
     said = base if has_base else None
     if kind != FrameKind.BLOCKS:
-        if header != _header(kind, manifest, said, count):
+        if header != _header(kind, manifest, said, count, _NOWHERE):
             raise LinkError("an answer to another question")
         return frame
     end = first + count
@@ -125,11 +125,7 @@ def receive(connection: Connection, held: HeldVersion, base: Version | None) -> 
 
 
 def _header(
-    kind: int,
-    manifest: Manifest,
-    base: Version | None,
-    count: int,
-    place: tuple[int, ...] = _NOWHERE,
+    kind: int, manifest: Manifest, base: Version | None, count: int, place: tuple[int, ...]
 ) -> bytes:
     """`place`: first block, offset, raw length, wire length and hash of the result."""
     version = manifest.version

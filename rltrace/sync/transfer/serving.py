@@ -43,18 +43,11 @@ class Node:
 
 
 class VersionServer:
-    """Serves one policy from a shelf. After `fanout` children it sends further ones to those (0:
+    """Serves the policy `name` from a shelf. After `fanout` children it sends further ones to those (0:
     any number); it sends at most `gbps` 10⁹ bits a second to all together (0: no limit)."""
 
     def __init__(
-        self,
-        shelf: Shelf,
-        policy: str,
-        host: str,
-        port: int,
-        token: bytes,
-        fanout: int,
-        gbps: float,
+        self, shelf: Shelf, name: str, host: str, port: int, token: bytes, fanout: int, gbps: float
     ) -> None:
         self._shelf, self._token, self._fanout = shelf, token, fanout
         self._pace = Throttle(gbps)
@@ -73,7 +66,7 @@ class VersionServer:
         except OSError as error:
             raise RltraceError(f"cannot listen on {host}:{port}: {error}") from error
         self.id = secrets.token_hex(8)
-        self.address = Address(host, self._listener.getsockname()[1], policy)
+        self.address = Address(host, self._listener.getsockname()[1], name)
         self._start(self._accept, "accept")
 
     @property

@@ -110,8 +110,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
             weight_moves.say(self, columns_of(manifest))
 
     async def get_weights(self) -> AsyncIterator[tuple[str, Any]]:
-        """The latest version; a tensor is good until the next is asked for, and must only be read.
-        Errors: `RltraceError` before the first update."""
+        """The latest version; each tensor good until the next. Errors: `RltraceError` if none."""
         if not self._where:
             raise WrongUsage("no weights have been sent yet")
         subscriber = await self._connected()

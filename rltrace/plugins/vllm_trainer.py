@@ -41,8 +41,7 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
     def trainer_init(
         cls, init_info: RltraceTrainerInitInfo, *, client: Any, source: Any = None
     ) -> Self:
-        """Takes the memory of what `source` describes, and tells vLLM where. Errors: `RltraceError`
-        where there is too little memory, or no `source`."""
+        """Takes memory for `source` and tells vLLM. Errors: `RltraceError`: no room, no source."""
         if source is None:
             raise WrongUsage("what is to be published takes a WeightSource")
         publisher, where = None, ""

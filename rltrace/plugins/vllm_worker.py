@@ -52,8 +52,7 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
     _started_ns = -1
 
     def init_transfer_engine(self, init_info: RltraceInitInfo) -> None:
-        """Waits for the policy; then, before each update, for the version, and checks it. Errors:
-        `RltraceError` where either does not come, or is damaged."""
+        """Waits for policy and version, and checks it. Errors: `RltraceError`: late or damaged."""
         self._release()
         if self._subscriber is None or self._subscriber.where != init_info.where:
             self.shutdown()

@@ -24,8 +24,7 @@ _MOST_STEP = (1 << 63) - 1  # it is stored in 8 bytes
 
 
 class Publisher(Closing):
-    """Publishes one policy; it has one publisher at a time. Waits for subscribers no longer than
-    `patience_s`. Not for several threads at once."""
+    """A policy's one publisher; waits `patience_s` for subscribers. For one thread at a time."""
 
     def __init__(
         self, arena: Arena, where: str, hashing: bool, threads: int | None, patience_s: float

@@ -38,8 +38,7 @@ class Unreadable(TrainerError):
 
 
 def _setting(default: Any, help: str, unit: str = "", **bounds: Any) -> Any:
-    """A setting and what a command line says of it: the `unit` that a number counts, its bounds
-    `least` and `most`, the words `known`."""
+    """A setting, what its number counts (`unit`), its bounds, and the words that it may be."""
     about = {"help": help, "unit": unit, "least": 0, "most": math.inf, "known": (), **bounds}
     if about["known"]:
         about["help"] += f": {', '.join(about['known'])}."

@@ -47,8 +47,7 @@ class Pool:
         await self._least_busy()
 
     async def once(self, method: str, *arguments: Any) -> Any:
-        """Calls a method of the least busy member. Errors: one of `LOST` when that dies;
-        `RunFailed` when no member is left."""
+        """Calls the least busy member. Errors: one of `LOST`; `RunFailed` when nobody is left."""
         index = await self._least_busy()
         member = self.members[index]
         self.busy[index] += 1

@@ -160,8 +160,7 @@ class Ledger:
         )
 
     def reward_rise(self, window: int = 5) -> float:
-        """Mean reward of the last `window` steps with verdicts minus that of the first (at most
-        half of them each); NaN without a verdict."""
+        """Mean reward of the last `window` steps, at most half, minus the first; NaN: none."""
         rewards = [record.reward for record in self.steps if record.reward is not None]
         window = max(1, min(window, len(rewards) // 2))
         first, last = rewards[:window], rewards[-window:]

@@ -76,8 +76,7 @@ class RolloutWorker:
         self.engine.abort(ids)
 
     async def receive(self, manifest: PublishedVersion) -> int:
-        """Takes over weights; returns the bytes read, 0 where it has them. Sequences that run
-        meanwhile go on under the new weights, or are waited for."""
+        """Takes over weights, beside running sequences or after them; returns the bytes read."""
         if manifest.version <= self.engine.version:
             return 0  # overtaken: nothing to wait for
         fetched = await asyncio.to_thread(self.subscriber.fetch, manifest)

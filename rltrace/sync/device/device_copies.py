@@ -109,8 +109,7 @@ class Crossing:
         self._copying: Future[None] | None = None
 
     def start(self, host: int, tensors: dict[int, Any], to_device: bool, *after: Any) -> None:
-        """Begins to copy these entries of a slot that lies, page-locked, at `host`, from their
-        tensors or to them. `finish` has to be called after it."""
+        """Begins to copy these entries, from or to a page-locked slot at `host`; then `finish`."""
         self._host, self._tensors, self._to_device = host, tensors, to_device
         pieces = self._pieces(sorted(tensors))
         self._begins = [self._entries[piece[0][0]].offset + piece[0][1] for piece in pieces]

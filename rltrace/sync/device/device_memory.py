@@ -44,9 +44,17 @@ from rltrace.trace.job_exceptions import from_outside
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 _UNIT_BYTES = 2 << 20  # what the driver maps at a time: smaller pieces would share one
 _ANY_WAY, _LAZY_PEERS, _PORTABLE, _READ_ONLY = 4, 1, 1, 8  # of the CUDA runtime's interface
+KEY, MIX, MIX_AGAIN = 0x5851F42D4C957F2D, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85
+WORDS = BLOCK_BYTES // 8
+_log = logging.getLogger("rltrace.sync")
+_LOW = 0xFFFFFFFF
+_STEP = 2048
+_STRIDE = _STEP * KEY % (1 << 64)
+_BLOCKS_AT_ONCE = 64  # by torch: its temporaries take three times their bytes
+_own: dict[bytes, int] = {}
+_pinned: dict[int, int] = {}
 
 
 @dataclass
@@ -219,8 +227,7 @@ class Cuda:
             self._torch._foreach_copy_(list(to), list(source), non_blocking=True)
 
     def take(self, to: Tensor, source: Tensor) -> None:
-        """Copies in the order of the caller's own work, not in the queue: what it does next with
-        the source comes after. Complete when `now()` is."""
+        """Copies in the order of the caller's own work, not in the queue: done when `now()` is."""
         to.copy_(source, non_blocking=True)
         source.record_stream(self._torch.cuda.current_stream(self._index))
 
@@ -254,10 +261,6 @@ class Cuda:
         if data.data_ptr() != raw.address:
             raise RltraceError("torch copies what it is to see in place", CANNOT_TELL)
         return data
-
-
-_own: dict[bytes, int] = {}
-_pinned: dict[int, int] = {}
 
 
 class _CudaError(RuntimeError):
@@ -328,15 +331,6 @@ def _torch_with_cuda() -> Any:
 
 def _uuid(torch: Any, index: int) -> str:
     return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
-
-
-KEY, MIX, MIX_AGAIN = 0x5851F42D4C957F2D, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85
-WORDS = BLOCK_BYTES // 8
-_log = logging.getLogger("rltrace.sync")
-_LOW = 0xFFFFFFFF
-_STEP = 2048
-_STRIDE = _STEP * KEY % (1 << 64)
-_BLOCKS_AT_ONCE = 64  # by torch: its temporaries take three times their bytes
 
 
 def block_digests(data: Tensor, found: Tensor) -> None:

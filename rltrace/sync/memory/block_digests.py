@@ -22,7 +22,6 @@ def block_count(total_bytes: int) -> int:
 
 
 def block_range(block: int, total_bytes: int) -> tuple[int, int]:
-    """First byte of a block, and the first byte after it."""
     start = block * BLOCK_BYTES
     return start, min(start + BLOCK_BYTES, total_bytes)
 
@@ -38,7 +37,6 @@ def digest_at(data: NDArray[np.uint8], block: int) -> int:
 
 
 def digests_of(data: NDArray[np.uint8]) -> Digests:
-    """The block table of all the data, read once."""
     blocks = range(block_count(len(data)))
     return np.array([digest_at(data, block) for block in blocks], dtype=np.uint64)
 

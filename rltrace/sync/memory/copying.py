@@ -85,8 +85,7 @@ class TensorPieces:
         return np.where(found, found + self.start, 0)
 
     def copy(self, block: int, to: Addresses, source: Addresses, read_next: bool) -> None:
-        """Copies the pieces of a block that lie somewhere on both sides. `read_next`: what is
-        copied is read at once, so it had better stay in the cache."""
+        """Copies a block's pieces that lie on both sides; `read_next`: they stay in the cache."""
         begin, count = self.first[block], self.first[block + 1] - self.first[block]
         if self._copy_all is not None:
             at = [array.ctypes.data + 8 * begin for array in (to, source, self.length)]

@@ -147,7 +147,6 @@ def _sample(data: Bytes) -> Bytes:
 
 
 def _check_width(width: int, total_bytes: int) -> None:
-    """Errors: `BadBlock` unless those bytes are whole elements."""
     if width not in WIDTHS or total_bytes % width:
         raise BadBlock(f"elements of {width} bytes")
 

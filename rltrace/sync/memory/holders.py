@@ -59,7 +59,6 @@ def policies(*places: str) -> list[HeldPolicy]:
 
 
 def remove(held: HeldPolicy) -> bool:
-    """Frees the memory of a policy, unless somebody holds it; whether it did."""
     folder = folder_of(held.where)
     with suppress(RltraceError):  # a stopped process keeps everyone out
         enter(folder).release()

@@ -176,8 +176,7 @@ def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -
 
 
 def named_tensors(weights: Any) -> Iterator[tuple[str, Any, Shard | None]]:
-    """What `held` gives, as (name, tensor, shard). Errors: `RltraceError` for other objects, sparse
-    tensors, a shard that does not lie in its whole."""
+    """What `held` gives, with shards. Errors: `RltraceError` for others, sparse, bad shards."""
     for item in weights.items() if isinstance(weights, dict) else weights:
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             said = f"each of the weights is (name, tensor) or (name, tensor, Shard), {_not(item)}"

@@ -22,7 +22,6 @@ from rltrace.sync.memory.layout import Layout, Shard, TensorEntry
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 _MOST_WORK = 1_000_000
 
 

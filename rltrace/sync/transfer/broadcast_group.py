@@ -216,8 +216,7 @@ class Group(Closing):
         return slot
 
     def _all_can(self, manifest: Manifest) -> bool:
-        """Whether bytes have to be sent; all members answer the same. Errors: `RltraceError` that
-        names the ranks that cannot take the version."""
+        """Whether to send bytes; all answer alike. Errors: `RltraceError` that names who cannot."""
         said = {rank: self._talk.hear(f"/{rank}") for rank in range(1, self.size)}
         failed = [f"rank {rank}: {told['error']}" for rank, told in said.items() if "error" in told]
         if failed:
@@ -270,8 +269,6 @@ class LostError(Exception):
 
 
 class Talk:
-    """What one member says and hears through the store, in rounds that all of them take part in."""
-
     def __init__(self, store: Any, timeout_s: float) -> None:
         self._store, self._timeout_s = store, timeout_s
         self.round = 0

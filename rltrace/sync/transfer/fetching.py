@@ -51,8 +51,7 @@ class Fetch:
         self._aborted = False
 
     def run(self, parent: Address) -> None:
-        """Brings every missing block. Errors: `LinkError` where this parent cannot, `GoneError`
-        where it does not have the version; another one may go on."""
+        """Brings all missing blocks. Errors: `LinkError`, `GoneError`: another parent may go on."""
         rounds_of_damage = 0
         while not self.held.is_whole:
             missing = np.flatnonzero(~self.held.have).tolist()

@@ -40,8 +40,6 @@ def place_of(parent: str) -> str:
 
 
 class Joined:
-    """A subscriber's part in its host's relay."""
-
     def __init__(self, parent: str, token: str | None = None, changes: bool = True) -> None:
         """The first one starts the relay with these wishes. Errors: `RltraceError`."""
         self.place = place_of(parent)
@@ -61,8 +59,7 @@ class Joined:
         self._watch.start()
 
     def attach(self, timeout_s: float) -> Arena:
-        """The slots of this host, once a version is on its way. Errors: `RltraceError`: what the
-        relay complains of, or that there is none in time."""
+        """This host's slots, once there are any. Errors: `RltraceError`: no version, and why."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -140,7 +137,6 @@ class _Started:
 
 
 def main(parent: str, changes: bool) -> int:
-    """The relay's process: until nobody uses it. Returns its exit code."""
     place = place_of(parent)
     files = JoinedFiles(place)
     lock = files.claim()

@@ -175,7 +175,6 @@ class ParentReach:
         self._told: set[str] = set()
 
     def news(self, status: Status) -> str | None:
-        """What is new in the status of now: a line, or None."""
         if not status.troubles:
             self._since = None
             if not self._told:

@@ -19,11 +19,8 @@ _LOOK_S = 0.5
 
 
 class Beside:
-    """The relay, as the process sees it that has started it."""
-
     def __init__(self, where: str, host: str) -> None:
-        """Serves `where`, also before something is published there, at a free port of `host`, an
-        address of this one. Does not wait for it to begin."""
+        """Serves `where`, also before it is there, at a free port of `host`; does not wait."""
         self.token = secrets.token_hex(32)  # the secret that following it takes
         self._where, self._host = where, host
         self._address = ""
@@ -37,8 +34,7 @@ class Beside:
         return self._address
 
     def keep(self) -> None:
-        """Starts it again, at the same address, where it was killed. Errors: `RltraceError` where
-        something else has ended it, or its port is taken by now."""
+        """Starts it again, at its address, after a kill. Errors: `RltraceError`: another end."""
         code = self._process.poll()
         if code is None or not self._address:
             return
@@ -74,7 +70,6 @@ class Beside:
 
 
 def main(where: str, host: str, port: int, starter: int) -> int:
-    """The relay's process, until `starter` has ended. Returns its exit code."""
     try:
         with Relay.serve(where, host, port) as relay:
             print(relay.address, flush=True)

@@ -43,8 +43,8 @@ class Node:
 
 
 class VersionServer:
-    """Serves the policy `name` from a shelf. After `fanout` children it sends further ones to those (0:
-    any number); it sends at most `gbps` 10⁹ bits a second to all together (0: no limit)."""
+    """Serves the policy `name` from a shelf. After `fanout` children it sends further ones to those
+    (0: any number); it sends at most `gbps` 10⁹ bits a second to all together (0: no limit)."""
 
     def __init__(
         self, shelf: Shelf, name: str, host: str, port: int, token: bytes, fanout: int, gbps: float

@@ -21,7 +21,6 @@ from rltrace.sync.version import Manifest, Version
 
 _MOST_KEPT = 0.25  # of a version's bytes: what its changes may take in memory beside it
 
-
 _AWAITED_S = 0.5  # for a child to come for a version, before another is shown
 
 
@@ -129,8 +128,6 @@ class HeldVersion:
 
 
 class Shelf:
-    """All versions of one node, the newest last."""
-
     def __init__(self) -> None:
         self._held: list[HeldVersion] = []
         self._awaited: dict[object, float] = {}

@@ -85,8 +85,7 @@ class Address:
 
     @property
     def told(self) -> Address:
-        """What others may connect to: where it listens on all networks, at this host's address on
-        the default route, or else by its name."""
+        """What others may connect to: of all networks, the default route's address or the name."""
         if not self.on_all_networks:
             return self
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET

@@ -1,7 +1,4 @@
-"""What a publication or a pull leaves in this process's trace.
-
-A row of `syncs` for each, and spans of its parts (stage `sync`, by phase, with bytes).
-"""
+"""What a publication or a pull leaves in this process's trace."""
 
 from __future__ import annotations
 

@@ -146,11 +146,10 @@ class Subscriber(Closing):
     ) -> Version:
         """Overwrites a model's own tensors (what `layout_of` takes) with the latest version,
         waiting as `wait` does. `partial`: they may be some of what was published; `cast`: floats
-        are cast to their types here. Blocks are checked as they are copied, where the publisher
-        made digests (`verify` False: never; True: else an error). Nothing may generate meanwhile.
-        Errors: `RltraceError` that names a tensor that does not fit: none was touched.
-        `DamagedError` for a damaged block: they hold what was applied before, or `poisoned` is
-        true. `PoisonedError` where copying failed twice."""
+        are cast. Blocks are checked as they are copied, where there are digests (`verify` False:
+        never; True: else an error). Nothing may generate meanwhile. Errors: `RltraceError` for a
+        tensor that does not fit: none was touched. `DamagedError`: they hold what was applied
+        before, or `poisoned` is true. `PoisonedError` where copying failed twice."""
         self.wait(at_least, timeout_s, newer)
         started_ns = monotonic_ns()
         with span("sync", "pull") as whole, self._lease(None) as lease:

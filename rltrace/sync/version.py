@@ -18,9 +18,8 @@ _TEXT = re.compile(rf"({RUN.pattern}):([0-9]{{1,19}}):([0-9]{{1,19}})")
 
 @dataclass(frozen=True)
 class Version:
-    """One publication of the job `run` (16 hexadecimal digits). `epoch` is when its publisher was
-    opened, in milliseconds since 1970, and later than any before; `counter` counts versions, over
-    restarts too where it is found. Ordered by epoch and counter."""
+    """One publication of the job `run` (16 hexadecimal digits). `epoch` (ms since 1970) is when its
+    publisher was opened, later than any before; `counter` counts on. Ordered by these two."""
 
     run: str
     epoch: int
@@ -62,9 +61,9 @@ class Behind(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A version as its receivers hear of it: `bytes` of data under the layout `layout_id`; `root`
-    is the digest of the block table, which travels beside it as little-endian words of 8 bytes;
-    `step` is the learner's step, -1 where it was not told."""
+    """A version as its receivers hear of it: `bytes` of data under `layout_id`; `root` is the
+    digest of the block table, which travels beside it; `step` is the learner's, -1 where it was not
+    told."""
 
     version: Version
     step: int

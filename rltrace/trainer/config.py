@@ -16,6 +16,7 @@ PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 TASKS = ("sort", "reverse", "copy", "repeat", "expression", "lookup")
 OBJECTIVES = ("grpo", "decoupled", "tis")
 SIDES = ("actor", "learner")
+_WALL = ("wall", "metric", "warm_up", "without", "control")  # what a job file says of a wall
 SYNCS = ("naive", "bucketed", "relay", "delta")
 
 
@@ -179,14 +180,9 @@ class TrainerConfig:
         return self.heads * max(1, round(width / self.heads))
 
 
-# --- jobs as TOML files: `[job]` holds settings, `[without]` those that take a wall's cause away,
-# `[control]` those that relieve another stage; what is said of a wall stands above.
-
-_WALL = ("wall", "metric", "warm_up", "without", "control")
-
-
 def load_job(path: str | Path, without_cause: bool = False) -> dict[str, Any]:
-    """The settings in a file, by name. Errors: `TrainerError` where it cannot be read."""
+    """The settings in the `[job]` of a TOML file, by name; `without_cause`, also those that take a
+    wall's cause away. Errors: `TrainerError` where it cannot be read."""
     try:
         tables = parsed_toml(text_given(path))
     except (OSError, ValueError) as error:

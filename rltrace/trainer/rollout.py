@@ -1,7 +1,4 @@
-"""The rollout role: generates samples while weights and aborts reach it.
-
-Each sample is an episode of turns and tool calls, in the engine that all of a worker share.
-"""
+"""The rollout role: generates samples while weights and aborts reach it."""
 
 from __future__ import annotations
 

@@ -21,9 +21,8 @@ FIRST_SYMBOL = 2
 
 
 class Task(ABC):
-    """Questions, their answers and grades. Symbols are `symbols` (default: letters), a token each.
-    The first `config.merges` pairs of neighbours ("ab", "bc", ...) also have one of their own, so a
-    text has several tokenizations."""
+    """Questions, answers, grades. Symbols (default: letters) are a token each; the first `merges`
+    pairs of neighbours ("ab", "bc", ...) have one, too, so a text has several tokenizations."""
 
     call_token: int | None = None  # sampling it calls the tool; None: there is no tool
 

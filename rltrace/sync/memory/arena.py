@@ -267,9 +267,9 @@ class SlotWrite:
     def commit(
         self, step: int = -1, version: Version | None = None, hashed: bool = True
     ) -> Version:
-        """Makes what was filled in the latest version, by one store: a relay's `version`, or the
-        next one of a publisher. Not `hashed`: there are no digests. Errors: `RltraceError` where
-        the version is not after the latest; then it is aborted."""
+        """Makes this the latest version, by one store: a relay's `version`, or the next one; not
+        `hashed`: without digests. Errors: `RltraceError`, aborted, where it is not after the
+        latest."""
         control, latest = self.arena.control, None
         with suppress(RltraceError):  # it is damaged, which this version mends
             latest = self.arena.latest()

@@ -138,8 +138,7 @@ def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -
     same memory. Floats are cast to `dtype` (say "bfloat16") as they are published, except names
     that match `keep`, a pattern or several ("*.router.weight"). Errors: `RltraceError` for what are
     no weights, a name that stands twice or that no safetensors file can hold, a type that cannot
-    travel or be cast to, a part that its whole does not hold, and a pattern of `keep` that no name
-    matches."""
+    travel or be cast to, a part that its whole does not hold, and a pattern without a match."""
     cast, patterns = cast_of(dtype), _patterns(keep)
     found: dict[str, TensorEntry] = {}
     aliases: dict[str, str] = {}

@@ -23,6 +23,11 @@ from rltrace.sync.transfer.wire import Connection, LinkError
 from rltrace.sync.version import Manifest, Version
 
 BUCKET_BLOCKS = 8  # at most: 4 MiB
+_HEADER = struct.Struct("<4sBBH16sQQQQQIQIIQ")
+_CHECK = struct.Struct("<Q")
+_ENTRY = struct.Struct("<BIQ")
+_MAGIC = b"RLTb"
+_NOWHERE = (0,) * 5
 
 
 class FrameKind(IntEnum):
@@ -32,13 +37,6 @@ class FrameKind(IntEnum):
     ALIVE = 2  # nothing to send yet
     END = 3  # all that was asked for was sent
     GONE = 4  # the version is no longer held here
-
-
-_HEADER = struct.Struct("<4sBBH16sQQQQQIQIIQ")
-_CHECK = struct.Struct("<Q")
-_ENTRY = struct.Struct("<BIQ")
-_MAGIC = b"RLTb"
-_NOWHERE = (0,) * 5
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,9 @@ class Response:
 
 @dataclass(frozen=True)
 class Packed:
-    """Responses behind their prompts, padded on the right: `tokens` is `[rows, longest]`. What is
-    said of a token is `[rows, longest - 1]`: column `i` belongs to `tokens[:, i + 1]`. `mask` is
-    true on tokens that the policy generated."""
+    """Responses behind their prompts, padded on the right: `[rows, longest]`. What is said of
+    tokens is `[rows, longest - 1]`: column `i` of `tokens[:, i + 1]`. `mask`: the policy generated
+    it."""
 
     tokens: Tensor
     mask: Tensor

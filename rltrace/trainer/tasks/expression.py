@@ -41,9 +41,8 @@ class Expression(Task):
         return self.longest_question + 3
 
     def score(self, question: str, response: str) -> float:
-        """How near the sum comes, 1 - difference / larger; half of it where nothing is added; 0 for
-        what the shell cannot add. Errors: `subprocess.TimeoutExpired`,
-        `subprocess.CalledProcessError` (killed)."""
+        """How near the sum comes, 1 - difference / larger; half where nothing is added; 0 for no
+        sum. Errors: `subprocess.TimeoutExpired`, `subprocess.CalledProcessError` (killed)."""
         command = [self.shell, "-c", 'echo "$(($1))"', "sh", response]
         done = subprocess.run(
             command, stdout=PIPE, stderr=DEVNULL, timeout=VERIFIER_LIMIT_SECONDS, check=False

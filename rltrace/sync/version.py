@@ -62,8 +62,7 @@ class Behind(NamedTuple):
 @dataclass(frozen=True)
 class Manifest:
     """A version as its receivers hear of it: `bytes` of data under `layout_id`; `root` is the
-    digest of the block table, which travels beside it; `step` is the learner's, -1 where it was not
-    told."""
+    digest of the block table, which travels beside it; `step` is the learner's, or -1."""
 
     version: Version
     step: int

@@ -268,8 +268,7 @@ class SlotWrite:
         self, step: int = -1, version: Version | None = None, hashed: bool = True
     ) -> Version:
         """Makes this the latest version, by one store: a relay's `version`, or the next one; not
-        `hashed`: without digests. Errors: `RltraceError`, aborted, where it is not after the
-        latest."""
+        `hashed`: without digests. Errors: `RltraceError`, aborted, where that is not later."""
         control, latest = self.arena.control, None
         with suppress(RltraceError):  # it is damaged, which this version mends
             latest = self.arena.latest()

@@ -98,8 +98,8 @@ class Group(Closing):
         """Brings the publisher's latest version to every host; returns it once it is the latest
         here. All members call it. Errors: `RltraceError` where nothing is published or a host
         cannot take it: none has changed. `RltraceError`, too, for a lost member or `abort`: this
-        host has what it had, or the whole version; the group has ended. `DamagedError`: damaged
-        blocks were not taken on here."""
+        host has what it had, or the whole version; the group has ended. `DamagedError`: not taken
+        on here."""
         if self._lost is not None:
             raise RltraceError(f"this group has ended: {self._lost}", CANNOT_TELL)
         self._talk.round += 1

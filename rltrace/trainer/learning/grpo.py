@@ -45,8 +45,7 @@ class Response:
 @dataclass(frozen=True)
 class Packed:
     """Responses behind their prompts, padded on the right: `[rows, longest]`. What is said of
-    tokens is `[rows, longest - 1]`: column `i` of `tokens[:, i + 1]`. `mask`: the policy generated
-    it."""
+    tokens is `[rows, longest - 1]`: column `i` of `tokens[:, i + 1]`; `mask`: it is generated."""
 
     tokens: Tensor
     mask: Tensor

@@ -38,8 +38,6 @@ class RltraceInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
 
 @dataclass
 class RltraceUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """The version, as it was told before."""
-
     version: str
 
 

@@ -103,8 +103,6 @@ class SharedMemorySubscriber:
 
 @dataclass(frozen=True)
 class Served:
-    """Where a version can be had, and the secret that it takes."""
-
     address: str
     token: str
     version: Version

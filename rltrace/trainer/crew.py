@@ -1,7 +1,4 @@
-"""The actors of a job, in pools of one role; the dead are replaced.
-
-A worker that cannot be replaced leaves its pool; the run ends when nobody is left.
-"""
+"""The actors of a job, in pools of one role; the dead are replaced."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ def shared_memory() -> Path:
 
 
 def is_on_device(where: str) -> bool:
-    """Whether the weights of a place lie in a device's memory."""
     return isinstance(where, str) and where.startswith(_ON_DEVICE)
 
 

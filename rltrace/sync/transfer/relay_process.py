@@ -1,7 +1,4 @@
-"""A relay in a process of its own, beside the one that publishes.
-
-It serves a place of this host at no cost to the publishing process, and ends with that.
-"""
+"""A relay in a process of its own, beside the one that publishes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The versions that a node can serve: whole ones, and one that arrives.
-
-A block can be passed on as soon as it is verified (cut-through), encoded as it came.
-"""
+"""The versions that a node can serve: whole ones, and one that arrives."""
 
 from __future__ import annotations
 
@@ -97,7 +94,7 @@ class HeldVersion:
             self.base = base
 
     def put(self, block: int, encoded: Encoded = DENSE) -> None:
-        """A block is verified, and can be passed on as `encoded`, or as it is to save memory."""
+        """A block is verified: it is passed on at once as `encoded`, or as it is to save memory."""
         with self._changed:
             if self.base is not None:
                 self._encoded_bytes += len(encoded.payload)

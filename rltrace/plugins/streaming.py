@@ -30,8 +30,7 @@ def is_seen(where: str) -> bool:
 
 
 class StreamPublisher:
-    """Publishes what an iterable of (name, tensor) yields, each time the same tensors, one by one.
-    Only the first update, which takes the memory, holds all at once."""
+    """Publishes the same (name, tensor) pairs each time, one by one; the first time all at once."""
 
     def __init__(self, where: str) -> None:
         self.where = where

@@ -56,8 +56,8 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
         return cls(publisher=publisher, where=where, **more)
 
     def send_weights(self) -> None:
-        """Publishes, then has vLLM load; every rank calls it. Errors: `RltraceError` for a tensor
-        that is not as `source` said, or where readers hold every slot."""
+        """Every rank calls it. Errors: `RltraceError` for another tensor, or without a free
+        slot."""
         assert self.source is not None
         with Phases() as phases:
             if self._publisher is None:

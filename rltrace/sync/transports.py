@@ -141,8 +141,8 @@ class RelayedSubscriber:
         self._switching = Lock()  # what is loaded from is not left meanwhile
 
     def fetch(self, manifest: PublishedVersion) -> None:
-        """Waits for the version, unless a newer one has come. Errors: `RltraceError` where the
-        learner's end is gone before this host had the version."""
+        """Waits for it, unless overtaken. Errors: `RltraceError` where the learner's end is
+        gone."""
         served: Served = manifest.location
         with self._fetching:
             if manifest.version < self._newest:

@@ -40,8 +40,7 @@ def bundles_of(config: TrainerConfig) -> list[list[str]]:
 
 @contextmanager
 def ray_session(config: TrainerConfig) -> Iterator[bool]:
-    """Uses the Ray session there is, starts a cluster, or joins the one named. Yields whether the
-    cluster is the job's own and ends with it. Errors: `TrainerError`."""
+    """Uses, joins or starts a Ray cluster; yields whether it is its own. Errors: `TrainerError`."""
     if ray.is_initialized():
         _check_size(config)
         yield False

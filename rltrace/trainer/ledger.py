@@ -17,8 +17,7 @@ from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use
 
 @dataclass(frozen=True)
 class RatioRecord:
-    """Trained samples of one lag: their tokens, how many of these were cut off, and the sums of w
-    and w² over them (w: ratio of learner to sampler probability)."""
+    """Trained samples of one lag; w is the ratio of learner to sampler probability of a token."""
 
     tokens: int
     clipped: float
@@ -28,8 +27,7 @@ class RatioRecord:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What happened between the ends of two steps; samples that ended may not be those trained on.
-    Tokens are the policy's; seconds are the controller's wall-clock."""
+    """From one step's end to the next. Tokens are the policy's, seconds the controller's clock."""
 
     step: int
     version: int  # policy version that the step trained, before its sync

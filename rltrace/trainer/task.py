@@ -102,8 +102,7 @@ class Task(ABC):
 
 
 def similarity(given: str, right: str) -> float:
-    """How alike two texts are, 0 to 1: half for the right symbols (multiset overlap, Dice), half
-    for their places (over the longer text). `right` is not empty."""
+    """How alike texts are: half by symbols (multiset Dice), half by place; `right` is not empty."""
     shared = sum((Counter(given) & Counter(right)).values())
     placed = sum(a == b for a, b in zip(given, right, strict=False))
     overlap = 2 * shared / (len(given) + len(right))

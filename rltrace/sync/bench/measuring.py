@@ -271,8 +271,7 @@ def _ended_well() -> Iterator[tuple[Path, Path]]:
 
 
 def _started(mark: str, before: Collection[int] = ()) -> list[int]:
-    """The processes below this one and those with the mark (one that names itself anew, as Ray's
-    do, loses it), but for those `before`."""
+    """The processes below this one or with the mark, which some lose, but for those `before`."""
     parents, found = dict[int, int](), [os.getpid()]
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

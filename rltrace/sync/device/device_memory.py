@@ -334,8 +334,7 @@ def _uuid(torch: Any, index: int) -> str:
 
 
 def block_digests(data: Tensor, found: Tensor) -> None:
-    """Digests of the blocks of `data` (uint8, whole aligned words) into `found` (int64), on the
-    current stream; allocates nothing with Triton."""
+    """Digests of `data` (uint8, whole words) into `found` (int64, one a block), on this stream."""
     import torch
 
     words = data.view(torch.int64)

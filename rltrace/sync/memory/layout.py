@@ -41,8 +41,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor: `shape` is what is stored (a shard's own), `offset` is in bytes from the start of
-    the data, `dtype` a code of `rltrace.sync.memory.dtypes`."""
+    """`shape` is what is stored (a shard's own), `offset` in bytes, `dtype` a code of `dtypes`."""
 
     name: str
     dtype: str

@@ -168,8 +168,7 @@ class Shelf:
     def newer(
         self, after: Version | None, timeout_s: float, child: object = None
     ) -> HeldVersion | None:
-        """The newest version, once it is newer than `after`; None where there is none in time.
-        `child` will come for it, and is awaited until it is forgotten."""
+        """The newest version, once after `after`; None: not in time. `child` is awaited for it."""
 
         def newest() -> HeldVersion | None:
             found = self._held[-1] if self._held else None

@@ -56,8 +56,7 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
         return cls(publisher=publisher, where=where, **more)
 
     def send_weights(self) -> None:
-        """Every rank calls it. Errors: `RltraceError` for another tensor, or without a free
-        slot."""
+        """Every rank calls it. Errors: `RltraceError`: another tensor, or no free slot."""
         assert self.source is not None
         with Phases() as phases:
             if self._publisher is None:

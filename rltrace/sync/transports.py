@@ -141,8 +141,7 @@ class RelayedSubscriber:
         self._switching = Lock()  # what is loaded from is not left meanwhile
 
     def fetch(self, manifest: PublishedVersion) -> None:
-        """Waits for it, unless overtaken. Errors: `RltraceError` where the learner's end is
-        gone."""
+        """Waits for it, unless overtaken. Errors: `RltraceError` where the learner is gone."""
         served: Served = manifest.location
         with self._fetching:
             if manifest.version < self._newest:

@@ -18,7 +18,7 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError
 _PATIENCE_S = 300.0
 _GRACE_S = 2.0
 OTHER_BITS = 99  # the seed of what receivers hold at first
-Receive = Callable[[Any], None]  # brings what was told of into a receiver's own tensors
+Receive = Callable[[Any], object]  # brings what was told of into a receiver's own tensors
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ class Within:
             if far[number] and number not in odd:
                 entry = self._entries[number]
                 here, there = base + entry.offset, far[number]
-                device.move(*((here, there) if to_slot else (there, here)), entry.bytes)
+                to, source = (here, there) if to_slot else (there, here)
+                device.move(to, source, entry.bytes)
         kinds: Kinds = {}
         for group in self._small.values():
             wanted = [n for n in group if far[n] and n not in odd]
@@ -178,8 +179,8 @@ class Crossing:
                         gathered.append(part)
                         continue
                     there, here = tensors[n].data_ptr() + begin, self._host + at
-                    way = (there, here) if self._to_device else (here, there)
-                    device.move(*way, end - begin)
+                    to, source = (there, here) if self._to_device else (here, there)
+                    device.move(to, source, end - begin)
                 if gathered:
                     self._gather(gathered, dtypes)
                 again = self._marks[number] if number < len(self._marks) else None

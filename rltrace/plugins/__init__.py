@@ -8,12 +8,9 @@
     vllm_worker.py     ... the engine in vLLM's workers
     vllm_trainer.py    ... and the one in the trainer
 
-Each is used where its user asks for it by name, and nowhere else: the frameworks' own ways stay the
-default. What a framework loads in each of its processes (the `*_backend` modules) imports the
-standard library only.
+Each is used only where its user names it. The `*_backend` modules, which a framework loads in each
+of its processes, import the standard library only.
 """
-
-from __future__ import annotations
 
 REPLACEMENTS = (
     "verl.checkpoint_engine.base=rltrace.plugins.verl_backend:register",

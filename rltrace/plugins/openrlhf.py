@@ -1,20 +1,16 @@
-"""OpenRLHF's weights in two calls an update instead of one a tensor, under `rltrace wrap --sync`.
+"""OpenRLHF's weights in two calls an update instead of one a tensor.
 
-OpenRLHF has no setting for it, so two functions are replaced as their modules are imported. The
-policy's first rank publishes the whole model and calls each engine through the call that OpenRLHF
-has for a tensor; what it names is no tensor but a version, which vLLM's worker, where that call
-ends, takes from shared memory. As in `commit_together` the first call has each worker hold the
-version, all of it checked; only when all do, the second one has each load it. Where Ray has more
-than one node, a relay beside the policy serves its versions, and one relay a host brings them to
-the workers there. A worker that does not know of this fails: the type that it is told is none of a
-model.
+OpenRLHF has no setting for it, so `rltrace wrap --sync` replaces two functions as their modules are
+imported. The first rank publishes the model and calls each engine as OpenRLHF does for a tensor,
+but names a version. The first call has each worker hold it, checked; once all do, the second has
+each load it. Where Ray has several nodes, one relay a host brings versions there. A worker that
+does not know of this fails: the type that it is told is none of a model.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 from rltrace.hooks import weight_moves
@@ -27,14 +23,9 @@ NAMED = "rltrace.sync "
 version and, for workers of other hosts, address and token of a relay; "commit"; or "abort"."""
 
 _LOOK_S = 0.5
-_REACH_S = 60.0
-"""How long a worker waits for the first sign of a relay, which is there before it is called."""
-
-_PATIENCE_S = 600.0
-"""How long a worker waits for a version that is on its way, over whatever network there is."""
-
-VERSIONS = ">=0.10.2,<0.12"
-"""Those whose way of gathering a parameter, and whose settings for it, are the ones below."""
+_REACH_S = 60.0  # for the first sign of a relay, which is there before it is called
+_PATIENCE_S = 600.0  # for a version that is on its way, over whatever network there is
+VERSIONS = ">=0.10.2,<0.12"  # whose way of gathering a parameter is the one below
 
 
 def send_whole(module: Any) -> None:
@@ -71,22 +62,19 @@ def take_whole(module: Any) -> None:
             original(self, name, dtype, shape, empty_cache)
             return
         what, *told = name.removeprefix(NAMED).split()
-        part = self.__dict__.setdefault("_rltrace_part", _Part())
-        getattr(part, what)(self, *told)
+        getattr(self.__dict__.setdefault("_rltrace_part", _Part()), what)(self, *told)
 
     worker.update_weight = update_weight
 
 
 class _Sender:
-    """What `broadcast_to_vllm` did, in one piece."""
-
     def __init__(self, module: Any) -> None:
         self._module = module
         self._publisher: Any = None
         self._relay: Any = None
 
     def send(self, trainer: Any) -> None:
-        """Publishes the policy and has every engine take it. All ranks gather, the first sends."""
+        """All ranks gather, the first publishes and has every engine take it."""
         torch, ray = self._module.torch, self._module.ray
         with Phases(weight_moves.begun(trainer)) as phases:
             phases.begin("sync", "set up")
@@ -144,8 +132,7 @@ class _Sender:
         return [engine.update_weight.remote(NAMED + what, **told) for engine in engines]
 
     def _wait(self, calls: list[Any]) -> None:
-        """Errors: that of the first call that fails; the others are left to end by themselves, as
-        what is cancelled may have loaded a part."""
+        """Errors: that of the first call that fails; the others may still load a part."""
         ray, left = self._module.ray, calls
         while left:
             if self._relay is not None:
@@ -164,21 +151,16 @@ def _gathered(module: Any, trainer: Any) -> Iterator[tuple[str, Any]]:
                 yield name, parameter.data
 
 
-def _whole(module: Any, trainer: Any, model: Any, parameter: Any) -> AbstractContextManager[Any]:
+def _whole(module: Any, trainer: Any, model: Any, parameter: Any) -> Any:
     """OpenRLHF's own way to have a parameter whole, which every rank has to take part in."""
     args, deepspeed = trainer.strategy.args.ds, module.deepspeed
-    gathered: AbstractContextManager[Any]
     if args.tensor_parallel_size > 1:
         layers = deepspeed.module_inject.layers
-        gathered = layers.GatherReplacedLayerParams([parameter], model, enabled=True)
-    else:
-        gathered = deepspeed.zero.GatheredParameters([parameter], enabled=args.zero_stage == 3)
-    return gathered
+        return layers.GatherReplacedLayerParams([parameter], model, enabled=True)
+    return deepspeed.zero.GatheredParameters([parameter], enabled=args.zero_stage == 3)
 
 
 class _Part:
-    """A worker's part in updates: what it follows, and the version that it holds."""
-
     def __init__(self) -> None:
         self.subscriber: Any = None
         self._held: Any = None
@@ -186,9 +168,8 @@ class _Part:
     def stage(
         self, worker: Any, place: str, version: str, address: str = "", token: str = ""
     ) -> None:
-        """Holds a version, all of it checked. It is read where it lies: at `place`, or where this
-        host's relay brings it, which follows `address`. Errors: `RltraceError` where it lies on
-        another host and there is no address, where it does not come, or is damaged."""
+        """Holds a version, checked: at `place`, or from this host's relay, which follows `address`.
+        Errors: `RltraceError` where it is elsewhere without an address, damaged or late."""
         from rltrace.sync.memory.arena import lies_here
         from rltrace.sync.subscriber import Subscriber
         from rltrace.sync.version import Version
@@ -208,7 +189,6 @@ class _Part:
             self._held = self.subscriber.lease(wanted)
 
     def commit(self, worker: Any) -> None:
-        """Loads what is held into the worker's model."""
         if self._held is None:
             raise WrongUsage("no version is held that could be loaded")
         views, manifest = self._held, self._held.manifest
@@ -216,13 +196,11 @@ class _Part:
             number, size = manifest.number, manifest.bytes
             loading = phases.begin("sync", "load", "load", version=number, bytes=size)
             loading.set(items=len(views))
-            worker.model_runner.model.load_weights(
-                weights=((name, views.torch(name).to(worker.device)) for name in views)
-            )
+            tensors = ((name, views.torch(name).to(worker.device)) for name in views)
+            worker.model_runner.model.load_weights(weights=tensors)
         self.abort(worker)
 
     def abort(self, worker: Any) -> None:
-        """Lets go of what is held."""
         if self._held is not None:
             self._held.release()
             self._held = None

@@ -16,9 +16,7 @@ from rltrace.sync.publisher import Publisher
 from rltrace.sync.version import Manifest
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
-PATIENCE_S = 60.0
-"""How long an update that a framework waits for may itself wait for a slot: its readers hold one no
-longer than they load from it, so whoever does so longer is gone or stuck."""
+PATIENCE_S = 60.0  # for a slot: a reader that holds one for longer is gone or stuck
 
 
 def fresh_place(framework: str) -> str:
@@ -32,26 +30,19 @@ def is_seen(where: str) -> bool:
 
 
 class StreamPublisher:
-    """Publishes what an iterable of (name, tensor) yields, each time the same tensors; each is only
-    good until the next is asked for. The first update takes the memory, and alone has all tensors
-    at once; later ones hold no more of them than the iterable does. Its place `is_seen` at once."""
+    """Publishes the same (name, tensor) pairs each time, one by one; the first time all at once."""
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self.run = secrets.token_hex(8)
-        """That of all of its versions, and of nobody else's."""
-        self.last = ""
-        """The version that was published last, as text."""
+        self.run = secrets.token_hex(8)  # of all of its versions, and of nobody else's
+        self.last = ""  # the version that was published last, as text
         self._publisher: Publisher | None = None
         make_folder(folder_of(where))
         self._present = enter(folder_of(where))
 
     def publish(self, tensors: Iterable[tuple[str, Any]], number: int = -1) -> Manifest:
-        """Makes the tensors the latest version; `number` is what the framework calls it.
-
-        Errors: `RltraceError` that names a tensor that the first update did not have, or not so; or
-        where readers held every slot for `PATIENCE_S`.
-        """
+        """Makes the tensors the latest version, the framework's `number`. Errors: `RltraceError`
+        for a tensor that the first update did not have so, or where readers held every slot."""
         if self._publisher is None:
             # The layout takes all of them, and the next one may be gathered into the same memory.
             with Phases() as phases:
@@ -73,7 +64,6 @@ class StreamPublisher:
         return manifest
 
     def close(self) -> None:
-        """Lets go of the policy."""
         self._present.release()
         if self._publisher is not None:
             self._publisher.close()

@@ -1,11 +1,8 @@
-"""verl's checkpoint engine `rltrace`: registered where verl's registry is, once that is imported.
+"""verl's checkpoint engine `rltrace`: registered once verl's registry is imported.
 
-verl loads this module in each of its processes, by the entry point `verl.plugins` (0.9 on) or as
-`VERL_USE_EXTERNAL_MODULES=rltrace.plugins.verl_backend`, when it is half imported itself. The
-engine is used where `checkpoint_engine.backend=rltrace` asks for it.
+verl loads this in each process, by the entry point `verl.plugins` (0.9 on) or as
+`VERL_USE_EXTERNAL_MODULES=rltrace.plugins.verl_backend`, when verl is half imported itself.
 """
-
-from __future__ import annotations
 
 import sys
 from typing import Any
@@ -16,7 +13,6 @@ REGISTRY = "verl.checkpoint_engine.base"
 
 
 def register(module: Any) -> None:
-    """Registers the engine with verl's registry of checkpoint engines: `REGISTRY`, imported."""
     del module
     import rltrace.plugins.verl_engine  # noqa: F401  # registers itself
 

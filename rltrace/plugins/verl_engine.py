@@ -1,8 +1,7 @@
 """verl's weights through rltrace.sync: a checkpoint engine, and the one that has a cache.
 
-The trainer's first rank publishes into shared memory; every rollout worker of the host takes the
-version from there, where it lies, so that one copy is made for all of them. The latest version and
-the one before stay: `get_weights` has them at any time, without the trainer.
+The trainer's first rank publishes into shared memory, from which every rollout worker of the host
+takes the version. `get_weights` has the latest at any time, without the trainer.
 """
 
 from __future__ import annotations
@@ -27,12 +26,9 @@ _POLL_S = 0.0005
 
 @CheckpointEngineRegistry.register("rltrace")
 class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
-    """`checkpoint_engine.backend=rltrace`. verl's buckets have no part in it.
-
-    Each worker takes the version that was sent, and checks all of it before it hands over the first
-    tensor. verl asks each worker once an update, so there is no point at which all could agree
-    before one loads: what fails at one ends the update, and verl's job with it.
-    """
+    """`checkpoint_engine.backend=rltrace`; verl's buckets have no part in it. Each worker checks
+    the version before it hands over a tensor. verl asks each one once an update, so they cannot
+    agree before one loads: what fails at one ends the update, and verl's job with it."""
 
     def __init__(
         self,
@@ -42,9 +38,8 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
         address: str = "",
         timeout_s: float = 600.0,
     ) -> None:
-        """What `engine_kwargs.rltrace` says: `where` to publish (by default a name of the job's
-        own), the `address` at which a relay of that host serves it to others
-        (`tcp://host:port/policy`), how long rollout workers wait for what the trainer sends."""
+        """What `engine_kwargs.rltrace` says: `where` to publish (default: a name of its own), the
+        `address` of a relay there, how long rollout workers wait for the trainer."""
         del bucket_size
         self.address = address
         self.timeout_s = timeout_s
@@ -65,15 +60,14 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict[str, Any]]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Everyone is told what the trainer's first rank has said."""
         told = metadata[0]
         sizes = (actor_wg_world_size, rollout_world_size)
         actors, rollouts = ({name: [said] * size for name, said in told.items()} for size in sizes)
         return actors, rollouts
 
     def init_process_group(self, where: str, address: str, run: str, after: str) -> None:
-        """What the next update is, and the way to it; there is no group. Errors: `RltraceError`
-        where the trainer's memory is not this worker's, too, and there is no `address`."""
+        """The next update and the way to it; there is no group. Errors: `RltraceError` where the
+        trainer's memory is not this worker's and there is no `address`."""
         self._run, self._after = run, Version.parse(after) if after else None
         self._where = where if is_seen(where) else address
         if not self._where:
@@ -84,8 +78,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
     async def send_weights(
         self, weights: Iterator[tuple[str, Any]], global_steps: int | None = None
     ) -> dict[str, float]:
-        """The first rank publishes; the others take part in the gathering. Returns what verl logs
-        with the step."""
+        """The first rank publishes, the others gather. Returns what verl logs with the step."""
         with Phases(weight_moves.begun(self)) as phases:
             phases.begin("sync", "set up")  # from where verl's update began
             if self._publisher is None:
@@ -102,8 +95,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
     async def receive_weights(
         self, global_steps: int | None = None
     ) -> AsyncIterator[tuple[str, Any]]:
-        """The tensors of the update, in place: they stay as they are until `finalize`, and must
-        only be read."""
+        """The tensors of the update, in place until `finalize`: they must only be read."""
         with Phases() as phases:
             phases.begin("wait", "the trainer's weights")
             subscriber = await self._connected()
@@ -118,8 +110,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
             weight_moves.say(self, columns_of(manifest))
 
     async def get_weights(self) -> AsyncIterator[tuple[str, Any]]:
-        """The latest version that was published, whole, at any time; a tensor is good until the
-        next is asked for, and must only be read. Errors: `RltraceError` before the first update."""
+        """The latest version; each tensor good until the next. Errors: `RltraceError` if none."""
         if not self._where:
             raise WrongUsage("no weights have been sent yet")
         subscriber = await self._connected()
@@ -136,7 +127,6 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
             self._taken = None
 
     def close(self) -> None:
-        """Lets go of the policy; a process that ends does so, too."""
         self.finalize()
         if self._publisher is not None:
             self._publisher.close()
@@ -144,14 +134,12 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
             self._subscriber.close()
 
     async def _connected(self) -> Subscriber:
-        """The trainer's policy, which opens with the first update."""
         if self._subscriber is None or self._subscriber.where != self._where:
             if self._subscriber is not None:
                 self._subscriber.close()
             with span("wait", "the trainer's first weights"):
-                self._subscriber = await asyncio.to_thread(
-                    Subscriber.connect, self._where, self.timeout_s
-                )
+                connects = asyncio.to_thread(Subscriber.connect, self._where, self.timeout_s)
+                self._subscriber = await connects
         return self._subscriber
 
     async def _published(self, subscriber: Subscriber) -> Version:
@@ -169,8 +157,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
 
 
 def _on_device(tensor: Any) -> Any:
-    """The tensor where verl's rollouts take it from: on their device; in place where they have
-    none."""
+    """On the device of verl's rollouts; in place where they have none."""
     from verl.utils.device import get_device_id, get_torch_device
 
     return tensor.to(get_device_id()) if get_torch_device().is_available() else tensor

@@ -1,23 +1,15 @@
-"""vLLM's weight transfer backend `rltrace`: registered in each process that loads vLLM's plug-ins.
-
-vLLM does so by the entry point `vllm.general_plugins`. The engines are loaded where
-`WeightTransferConfig(backend="rltrace")`, or the trainer's init info, asks for them.
-"""
-
-from __future__ import annotations
+"""vLLM's weight transfer backend `rltrace`, by the entry point `vllm.general_plugins`."""
 
 import logging
 
 from rltrace.trace.job_exceptions import from_outside
 
 NAME = "rltrace"
-
 _log = logging.getLogger("rltrace.sync")
 
 
 def register() -> None:
-    """Registers both engines, once; nothing where vLLM has no such registry (before 0.29). Raises
-    nothing: vLLM calls this in all of its processes, and most have no use for the backend."""
+    """Registers both engines, once. Raises nothing: most processes of vLLM have no use for them."""
     try:
         from vllm.distributed.weight_transfer.factory import (
             WeightTransferEngineFactory,

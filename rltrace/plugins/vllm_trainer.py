@@ -1,7 +1,7 @@
-"""The weight transfer engine of a trainer that feeds vLLM: it publishes, then has vLLM take it.
+"""The weight transfer engine of a trainer that feeds vLLM.
 
-The weights are published, and each worker has seen to it that it has them, before vLLM is told to
-start: generation stands still for the loading alone, and none loads what another could not get.
+Every worker has the version before vLLM is told to start: generation stands still for the loading
+alone, and none loads what another could not get.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 @dataclass
 class RltraceTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
-    """`where` to publish (`shm://policy`; by default a name of its own) and, for workers of other
-    hosts, the `address` at which a relay of this one serves that (`tcp://host:port/policy`)."""
+    """`where` to publish (default: a new name), and the `address` of a relay for other hosts."""
 
     backend: ClassVar[str] = NAME
     where: str = ""
@@ -32,8 +31,6 @@ class RltraceTrainerInitInfo(TrainerInitInfo):  # type: ignore[misc]
 
 
 class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: ignore[misc]
-    """vLLM's interface of trainer engines, for full updates of a `WeightSource`."""
-
     init_info_cls = RltraceTrainerInitInfo
 
     def __init__(self, *, publisher: Publisher | None, where: str, **more: Any) -> None:
@@ -44,26 +41,22 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
     def trainer_init(
         cls, init_info: RltraceTrainerInitInfo, *, client: Any, source: Any = None
     ) -> Self:
-        """Takes the memory of all weights, from what `source` says of them, and tells vLLM where.
-        Errors: `RltraceError` where there is too little memory, or no `source`."""
+        """Takes memory for `source` and tells vLLM. Errors: `RltraceError`: no room, no source."""
         if source is None:
             raise WrongUsage("what is to be published takes a WeightSource")
         publisher, where = None, ""
         if init_info.is_sender:
             where = init_info.where or fresh_place("vllm")
-            metas = ((m.name, m.dtype, m.shape) for m in source.metadata())
-            layout = layout_of(
-                [(n, torch.empty(shape, dtype=dtype, device="meta")) for n, dtype, shape in metas]
-            )
-            publisher = Publisher.open(layout, where, patience_s=PATIENCE_S)
+            metas = source.metadata()
+            shapes = [(m.name, torch.empty(m.shape, dtype=m.dtype, device="meta")) for m in metas]
+            publisher = Publisher.open(layout_of(shapes), where, patience_s=PATIENCE_S)
             where = init_info.address or where
             client.init_weight_transfer_engine({"where": where})
         more = {"client": client, "source": source, "is_sender": init_info.is_sender}
         return cls(publisher=publisher, where=where, **more)
 
     def send_weights(self) -> None:
-        """Publishes, then has vLLM load; every rank calls it. Errors: `RltraceError` that names a
-        tensor that is not as `source` said, or where readers hold every slot."""
+        """Every rank calls it. Errors: `RltraceError`: another tensor, or no free slot."""
         assert self.source is not None
         with Phases() as phases:
             if self._publisher is None:
@@ -84,6 +77,5 @@ class RltraceTrainerWeightTransferEngine(TrainerWeightTransferEngine):  # type: 
             self.client.finish_weight_update()
 
     def shutdown(self) -> None:
-        """Lets go of the policy."""
         if self._publisher is not None:
             self._publisher.close()

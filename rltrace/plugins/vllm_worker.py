@@ -1,8 +1,7 @@
-"""The weight transfer engine in vLLM's workers: they take versions from where they were published.
+"""The weight transfer engine in vLLM's workers.
 
-An update is two calls with a version. In the first each worker makes sure that it has all of it,
-unharmed, while generation may go on; in the second it loads. Tensors are read where they lie, in
-shared memory of this host, and stay as they are until vLLM has finished with them.
+An update is two calls with a version: in the first each worker checks that it has all of it, while
+generation may go on; in the second it loads, from where the version lies in shared memory.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ from rltrace.trace.errors import WrongUsage
 
 @dataclass
 class RltraceInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """`where` the trainer publishes: `shm://policy`, or `tcp://host:port/policy` of a relay of its
-    host (`rltrace sync serve`), which a relay of this host then follows; and the `version` that the
-    next update loads, once there is one."""
+    """`where` the trainer publishes: `shm://policy`, or the `tcp://host:port/policy` of a relay,
+    which one of this host then follows; the `version` that the next update loads."""
 
     where: str
     version: str = ""
@@ -40,14 +38,10 @@ class RltraceInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
 
 @dataclass
 class RltraceUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """The version, as it was told before."""
-
     version: str
 
 
 class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
-    """vLLM's interface of weight transfer engines."""
-
     init_info_cls = RltraceInitInfo
     update_info_cls = RltraceUpdateInfo
 
@@ -56,8 +50,7 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
     _started_ns = -1
 
     def init_transfer_engine(self, init_info: RltraceInitInfo) -> None:
-        """Waits for the trainer to open the policy; then, before each update, for the version, and
-        checks all of it. Errors: `RltraceError` where either does not come, or is damaged."""
+        """Waits for policy and version, and checks it. Errors: `RltraceError`: late or damaged."""
         self._release()
         if self._subscriber is None or self._subscriber.where != init_info.where:
             self.shutdown()
@@ -112,7 +105,6 @@ class RltraceWeightTransferEngine(WeightTransferEngine):  # type: ignore[misc]
             moved("sink", manifest, self._started_ns, monotonic_ns() - self._started_ns)
 
     def shutdown(self) -> None:
-        """Lets go of the policy."""
         self._release()
         if self._subscriber is not None:
             self._subscriber.close()

@@ -1,4 +1,4 @@
-"""Weight sync from the learner to rollout workers, in versions that are whole or not there.
+"""Weight sync from the learner to rollout workers, in whole versions.
 
     publisher = Publisher.open(layout_of(model), where="shm://policy")    # the learner
     publisher.publish(model, step)
@@ -6,23 +6,11 @@
     subscriber = Subscriber.connect("shm://policy")                       # a rollout worker
     subscriber.pull_into(model)
 
-What holds it together:
-
-- `layout`: names, types, shapes, shards and ties of all tensors, and the place of each in one flat
-  run of bytes. Two sides whose layouts have the same digest agree on every byte.
-- `blocks`: the data is checked in blocks of 512 KiB by their xxh3-64; `Manifest.root` is the
-  xxh3-128 of the table of these.
-- `version`: (run, epoch, counter). The epoch is when the publisher was opened: what is published
-  after a restart is later than all before, whatever was lost. Receivers never go back.
-- `arena`: the slots of a policy in shared memory, each a safetensors file. A version is there from
-  one aligned 8-byte store on, after all of its data. Its only writer is a publisher or a relay; a
-  reader's lease is a lock that the kernel frees when it dies, and a leased slot is never written.
-- `device`: the same for tensors of a GPU, and for slots in its memory (`cuda://`). Control file,
-  leases and locks are those of the arena; only the bytes lie elsewhere.
-- `verifying`: who pulls checks what it copies, unless told otherwise.
+A version lies in a slot of shared memory, and is there from one aligned 8-byte store on. A reader's
+lease is a lock that the kernel frees when it dies; a leased slot is never written. What is
+published after a restart is later than all before, and receivers never go back. Data is checked in
+blocks of 512 KiB. The same holds for tensors of a GPU, and slots in its memory (`cuda://`).
 """
-
-from __future__ import annotations
 
 try:
     import xxhash  # noqa: F401

@@ -11,48 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.sync.device.device_copies import FarSide
+from rltrace.sync.memory import tensors
 from rltrace.sync.memory.block_digests import BLOCK_BYTES, Digests, block_range, digest
 from rltrace.sync.memory.copying import Addresses, TensorPieces, Workers, hashing_copier
 from rltrace.sync.memory.dtypes import FLOATS, code_of, torch_name
 from rltrace.sync.memory.layout import Layout, Shard, check_tensor, held, memory_of, named_tensors
-from rltrace.sync.memory.tensors import (
-    Matcher,
-    address_of,
-    bytes_of,
-    far_address_of,
-    is_torch,
-    lies_elsewhere,
-    load,
-    overlaps_itself,
-    part_of,
-    reach_of,
-    share_memory,
-)
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.job_exceptions import from_outside
 
 
 class Applier:
-    """Copies versions of one layout; what can be worked out before is, once."""
-
     def __init__(self, layout: Layout, workers: Workers) -> None:
-        self.layout = layout
-        self._workers = workers
+        self.layout, self._workers = layout, workers
         self._pieces = TensorPieces(layout)
         self._copy_hashed = hashing_copier(layout.bytes)
-        self._matcher = Matcher(layout)
+        self._matcher, self._reach = tensors.Matcher(layout), FarSide(layout)
         self._bytes = np.array([entry.bytes for entry in layout.entries], np.int64)
-        self._reach = FarSide(layout)
 
     def plan(self, weights: Any, partial: bool = False, cast: bool = False) -> CopyPlan:
         """Where everything goes. `weights` is what `layout_of` takes; a tensor with a `Shard` takes
-        that part of what was published whole. With `partial` some names may be missing, with `cast`
-        floats may have another type of float than was published.
-
-        Errors: `RltraceError` that names a tensor that was not published, has no place here, has
-        another shape or type, shares its memory with one that was published apart from it, or is a
-        copy that a model makes when it is asked for its state; no tensor was touched.
-        """
+        that part. `partial`: some names may be missing; `cast`: floats may have another type.
+        Errors: `RltraceError` for a tensor that was not published, has no place, another shape or
+        type, overlaps another, or is a copy of a model's state; none was touched."""
         given, shards = held(weights), dict[str, Shard]()
         if hasattr(weights, "state_dict"):
             _check_own(weights, given)
@@ -76,9 +56,9 @@ class Applier:
             part = self._part(name, number, tensor, shards.get(name), cast)
             address, before, places = 0, first[number], addresses
             if tuple(tensor.shape) == entries[number].shape:
-                address = address_of(tensor, entries[number].dtype)
+                address = tensors.address_of(tensor, entries[number].dtype)
                 if not address and code_of(tensor.dtype) == entries[number].dtype:
-                    address, places = far_address_of(tensor), far
+                    address, places = tensors.far_address_of(tensor), far
             if before is None:
                 first[number], places[number] = tensor, address
             elif address and address == places[number]:
@@ -94,11 +74,10 @@ class Applier:
         return plan
 
     def check_equal(self, data: Any, plan: CopyPlan) -> None:
-        """Errors: `RltraceError` where two tensors that share their memory here were published with
-        other values."""
+        """Errors: `RltraceError` where tensors that are one here had other values there."""
         for one, other in plan.equal:
             entries = [self.layout.entries[number] for number in (one, other)]
-            parts = [bytes_of(data, entry) for entry in entries]
+            parts = [tensors.bytes_of(data, entry) for entry in entries]
             if not np.array_equal(parts[0], parts[1]):
                 names = " and ".join(entry.name for entry in entries)
                 said = "share their memory here and were published with other values"
@@ -107,13 +86,11 @@ class Applier:
     def apply(
         self, data: Any, digests: Digests | None, plan: CopyPlan, path: Path | None = None
     ) -> list[int]:
-        """Copies it all, unless blocks are not as their `digests` say: those are returned, and some
-        of the others are copied. `path` is the file of a slot that lies in shared memory. Errors:
-        whatever the copy to a device raises: then a part is."""
-        if is_torch(data):
+        """Copies all, unless blocks are not as their `digests` say: returns those, a part copied.
+        `path`: of a slot in shared memory. Errors: what the device raises, a part copied."""
+        if tensors.is_torch(data):
             return self._apply_on_device(data, digests, plan)
-        far = plan.far.tolist()
-        crossing, left = self._reach.begin(data, path, far, plan.first, True)
+        crossing, left = self._reach.begin(data, path, plan.far.tolist(), plan.first, True)
         try:
             wrong = self._apply_blocks(data, digests, plan)
         finally:
@@ -121,12 +98,11 @@ class Applier:
                 crossing.finish()
         if not wrong:
             for number, tensor, part in [*self._whole(left, plan), *plan.others]:
-                load(data, self.layout.entries[number], tensor, part)
+                tensors.load(data, self.layout.entries[number], tensor, part)
         return wrong
 
     def _apply_on_device(self, data: Any, digests: Digests | None, plan: CopyPlan) -> list[int]:
-        """All blocks are checked before anything is copied: on a device one does not wait for the
-        other."""
+        """Checks all blocks before it copies: on a device one does not wait for the other."""
         within = self._reach.within(data)
         device = within.device
         with device.queue(device.now()):
@@ -137,7 +113,7 @@ class Applier:
             left = within.copy(data, plan.first, plan.far.tolist(), set(), to_slot=False)
             left += np.flatnonzero(plan.addresses).tolist()  # of the host
             for number, tensor, part in [*self._whole(left, plan), *plan.others]:
-                load(data, self.layout.entries[number], tensor, part)
+                tensors.load(data, self.layout.entries[number], tensor, part)
         return []
 
     def _whole(self, numbers: Sequence[int], plan: CopyPlan) -> list[Other]:
@@ -178,9 +154,8 @@ class Applier:
     def _part(
         self, name: str, number: int, tensor: Any, shard: Shard | None, cast: bool
     ) -> tuple[slice, ...]:
-        """What of an entry a tensor takes. Errors: `RltraceError` where it cannot."""
         entry, shape = self.layout.entries[number], tuple(int(n) for n in tensor.shape)
-        part = part_of(entry, shard, shape)
+        part = tensors.part_of(entry, shard, shape)
         if part is None:
             here, there = _told(shape, shard), _told(entry.shape, entry.shard)
             said = f"{name} has {here} here and {there} where it was published"
@@ -192,11 +167,11 @@ class Applier:
             here, there = torch_name(code), torch_name(entry.dtype)
             castable = " (cast=True casts it)" if {code, entry.dtype} <= FLOATS else ""
             raise _refused(f"{name} is {here} here and {there} where it was published{castable}")
-        if why := lies_elsewhere(tensor):
+        if why := tensors.lies_elsewhere(tensor):
             raise _refused(f"{name} {why}")
-        if not is_torch(tensor) and not tensor.flags.writeable:
+        if not tensors.is_torch(tensor) and not tensor.flags.writeable:
             raise _refused(f"{name} is read-only")
-        if overlaps_itself(tensor):
+        if tensors.overlaps_itself(tensor):
             said = "has elements that share their memory (was it expanded?)"
             raise _refused(f"{name} {said}: give one with memory for each, as its clone() is")
         return part
@@ -212,11 +187,8 @@ class Applier:
             return
         plain = self._whole(numbers.tolist(), plan)
         places = list(zip(begins.tolist(), ends.tolist(), plain, strict=True))
-        places += [
-            (*reach_of(other.tensor), other)
-            for other in plan.others
-            if self._bytes[other.number] and min(other.tensor.shape, default=1)
-        ]
+        full = [o for o in plan.others if self._bytes[o.number] and min(o.tensor.shape, default=1)]
+        places += [(*tensors.reach_of(other.tensor), other) for other in full]
         near: list[tuple[int, Other]] = []  # that reach beyond where the next one begins
         for low, high, place in sorted(places, key=lambda found: found[:2]):
             near = [each for each in near if each[0] > low]
@@ -224,15 +196,13 @@ class Applier:
                 same = memory_of(place.tensor) == memory_of(before.tensor)
                 if same and place.part == before.part:
                     plan.equal.append((place.number, before.number))
-                elif share_memory(place.tensor, before.tensor):
+                elif tensors.share_memory(place.tensor, before.tensor):
                     names = [self.layout.entries[each.number].name for each in (before, place)]
                     raise _refused(f"{' and '.join(names)} overlap in memory here")
             near.append((high, place))
 
 
 class Other(NamedTuple):
-    """A tensor that takes a part of an entry."""
-
     number: int
     tensor: Any
     part: tuple[slice, ...]
@@ -240,18 +210,14 @@ class Other(NamedTuple):
 
 @dataclass
 class CopyPlan:
-    """Where a version goes: for each entry the address that it is copied to, or 0, `far` the same
-    of tensors on a device; and the tensors that no plain copy fills (another type, gaps, a part, a
-    second place), with their part. It is for at once: a tensor that is given other memory leaves
-    its address behind."""
+    """For each entry the address that it is copied to, or 0, `far` the same on a device; the
+    tensors that no plain copy fills. It is for at once: a tensor may be given other memory."""
 
     addresses: Addresses
     far: Addresses
     others: list[Other]
-    first: list[Any]
-    """The tensor of each entry, so that its memory stays."""
-    equal: list[tuple[int, int]] = field(default_factory=list)
-    """Entries that go to one place, and so have to be equal."""
+    first: list[Any]  # of each entry, so that its memory stays
+    equal: list[tuple[int, int]] = field(default_factory=list)  # that have to be equal
 
 
 def _check_own(model: Any, given: Any) -> None:
@@ -261,7 +227,7 @@ def _check_own(model: Any, given: Any) -> None:
     known = {id(tensor) for tensor in own}
     places: set[int] | None = None
     for name, tensor in given.items() if isinstance(given, dict) else ():
-        if id(tensor) in known or not is_torch(tensor) or not tensor.numel():
+        if id(tensor) in known or not tensors.is_torch(tensor) or not tensor.numel():
             continue
         if places is None:
             places = {_storage(tensor) for tensor in own}

@@ -1,9 +1,7 @@
 """All ranks of an engine take a version on together, or none does.
 
-Two phases: every rank stages the same version (leased, checked, known to fit) while generation goes
-on; only when all have, each applies it, in a pause of the engine. A rank that fails to stage leaves
-every rank as it was. One that fails to apply cannot bring the others back, so it goes forward: it
-applies again from its own host's memory, where the version is still leased.
+All stage it (leased, checked, known to fit) before one applies it, so failing to stage changes
+nothing. A rank that fails to apply goes forward: it applies again from its host's memory.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Rank(Protocol):
-    """One tensor- or pipeline-parallel worker, as its leader reaches it (an RPC, a pipe). Its calls
-    are those of a `Subscriber` with the rank's own tensors."""
+    """One tensor- or pipeline-parallel worker, as its leader reaches it (an RPC, a pipe)."""
 
     def stage(self, version: Version) -> Manifest:
         """As `Subscriber.stage(tensors, version)`."""
@@ -35,14 +32,10 @@ class Rank(Protocol):
 
 
 def commit_together(ranks: Sequence[Rank], version: Version, attempts: int = 2) -> Manifest:
-    """Brings all ranks to `version`, asking all of them at the same time; returns what they have
-    applied. Call it where nothing generates, or have the ranks' `commit` see to that.
-
-    Errors: `RltraceError` where a rank could not stage, or staged something else than the others:
-    then no rank has changed; where there are no ranks. `PoisonedError` that names the ranks that
-    failed to apply `attempts` times: the engine must not be used before a version has been
-    committed.
-    """
+    """Brings all ranks to `version` at the same time; returns what they applied. Nothing may
+    generate. Errors: `RltraceError` where there is no rank, or one could not stage, or staged
+    something else: no rank has changed. `PoisonedError` names the ranks that failed to apply
+    `attempts` times: the engine must not be used before a version has been committed."""
     if not ranks:
         raise WrongUsage("there is no rank that could take a version on")
     left = dict(enumerate(ranks))
@@ -66,7 +59,6 @@ def commit_together(ranks: Sequence[Rank], version: Version, attempts: int = 2) 
 def _ask_all(
     ranks: Mapping[int, Rank], ask: Callable[[Rank], _Answer]
 ) -> tuple[dict[int, _Answer], dict[int, Exception]]:
-    """Answers and errors, by number of the rank."""
     answers: dict[int, _Answer] = {}
     errors: dict[int, Exception] = {}
     with ThreadPoolExecutor(max(1, len(ranks)), thread_name_prefix="rltrace.sync") as pool:
@@ -82,11 +74,9 @@ def _ask_all(
 
 
 def _said(failed: dict[int, Exception]) -> str:
-    return "; ".join(f"rank {number}: {_why(error)}" for number, error in sorted(failed.items()))
-
-
-def _why(error: Exception) -> str:
-    """What an error says, its kind first where it is not ours: a pipe to a rank that died gives an
-    `EOFError` and no text."""
-    kind = "" if isinstance(error, RltraceError) else f"{type(error).__name__}: "
-    return f"{kind}{error}".removesuffix(": ")
+    """An error that is not ours by its kind, too: an `EOFError` of a dead rank has no text."""
+    told = []
+    for number, error in sorted(failed.items()):
+        kind = "" if isinstance(error, RltraceError) else f"{type(error).__name__}: "
+        told.append(f"rank {number}: " + f"{kind}{error}".removesuffix(": "))
+    return "; ".join(told)

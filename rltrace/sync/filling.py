@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rltrace.sync.device.device_copies import PIECE_BYTES, FarSide
+from rltrace.sync.memory import tensors
 from rltrace.sync.memory.block_digests import BLOCK_BYTES, Digests, block_range, digest, digest_at
 from rltrace.sync.memory.copying import TensorPieces, Workers, copier, hashing_copier
 from rltrace.sync.memory.dtypes import FLOATS, ITEM_BYTES, code_of, torch_name
@@ -21,77 +22,58 @@ from rltrace.sync.memory.layout import (
     named_tensors,
 )
 from rltrace.sync.memory.locks import or_else
-from rltrace.sync.memory.tensors import (
-    Matcher,
-    address_of,
-    far_address_of,
-    holds,
-    is_torch,
-    lies_elsewhere,
-    store,
-    torch_view,
-)
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.sync.device.device_memory import Cuda
 
+_Casts = dict[int, tuple[Any, Any]]  # by number of the entry: its place, and what is cast to it
+
 
 class Filler:
-    """Fills slots of one layout; what can be worked out before is, once."""
-
     def __init__(self, layout: Layout, hashing: bool = True) -> None:
-        self.layout = layout
-        self.hashing = hashing
+        self.layout, self.hashing = layout, hashing
         self.pieces = TensorPieces(layout)
-        self.copy_bytes = copier(layout.bytes)
-        self.copy_hashed = hashing_copier(layout.bytes)
-        self.matcher = Matcher(layout)
-        self.reach = FarSide(layout)
+        self.copy_bytes, self.copy_hashed = copier(layout.bytes), hashing_copier(layout.bytes)
+        self.matcher, self.reach = tensors.Matcher(layout), FarSide(layout)
 
     def fill(
         self, weights: Any, data: Any, digests: Digests, workers: Workers, *after: Any
     ) -> None:
-        """Copies every tensor of a model or dict to its place; of an iterable, one after the other
-        as it yields them, so that no more than one need exist at a time. `data` is a slot's, of the
-        host or of a device. Tensors of a device are copied after what it has been given to do so
-        far, and `after` that.
-
-        Errors: `RltraceError` that names a tensor that is missing, unknown, of another shape or
-        type, or no longer equal to the one that it was tied to; whatever the iterable raises. What
-        the slot holds then is nothing.
-        """
+        """Copies the tensors of a model or dict to their places in `data`; of an iterable, one by
+        one. A device's tensors are copied after its work so far, and `after`. Errors:
+        `RltraceError` that names a tensor that is missing, unknown, of another shape or type, or no
+        longer equal to its tied one; what the iterable raises. The slot then holds nothing."""
         given, filling = held(weights), _Filling(self, data, digests, workers)
         if isinstance(given, dict):
             filling.take(given, after)
         else:
-            filling.take_stream(given)
+            with or_else(lambda: filling.device and filling.device.now().synchronize()):
+                filling.take_stream(given)
 
     def close(self) -> None:
-        """Lets go of what it holds of a device."""
         self.reach.close()
 
 
 class _Filling:
-    """One version on its way into a slot. By number of the entry: where its tensor is copied from,
-    in this process's memory or on the device that copies (0: nowhere there), and the tensor."""
+    """One version on its way into a slot. By number of the entry: the address that its tensor is
+    copied from, here or on the copying device (0: nowhere there), and the tensor."""
 
     def __init__(self, filler: Filler, data: Any, digests: Digests, workers: Workers) -> None:
         layout, size = filler.layout, len(filler.layout.entries)
         self._by, self._entries, self._numbers = filler, layout.entries, layout.numbers
         self._data, self._digests, self._workers = data, digests, workers
-        self._on_device = is_torch(data)
+        self._on_device = tensors.is_torch(data)
         self._addresses, self._far = [0] * size, [0] * size
         self._first: list[Any] = [None] * size
-        self._device: Cuda | None = None  # from which tensors of a stream come
+        self.device: Cuda | None = None  # from which tensors of a stream come
         self._taken_bytes, self._blocks = 0, list[int]()
         self._waiting: list[tuple[Any, list[int]]] = []
 
     def take(self, given: dict[str, Any], after: Sequence[Any]) -> None:
-        """Tensors that are all there: see `Filler.fill`."""
         first, far = self._first, self._far
         tied: list[tuple[str, int, Any]] = []
-        casts: dict[int, tuple[Any, Any]] = {}
+        casts: _Casts = {}
         odd: set[int] = set()
         for name, tensor in self._by.matcher.match(given, self._addresses, first, far):
             number = self._number(name)
@@ -112,36 +94,26 @@ class _Filling:
             if memory_of(tensor) != memory_of(first[number]):
                 self._still_tied(name, number, tensor, None)
 
-    def take_stream(self, given: Any) -> None:
-        """Tensors that come one by one: see `Filler.fill`."""
-        with or_else(lambda: self._device and self._device.now().synchronize()):
-            self._copy_stream(given)
-
     def _look_at(
-        self,
-        name: str,
-        number: int,
-        tensor: Any,
-        shard: Shard | None,
-        casts: dict[int, tuple[Any, Any]] | None,
+        self, name: str, number: int, tensor: Any, shard: Shard | None, casts: _Casts | None
     ) -> None:
-        """Finds where a tensor is copied from; one that lies nowhere so is stored at once, or is
-        one of `casts`."""
+        """Finds where a tensor is copied from; another is stored at once, or is one of `casts`."""
         entry, data = self._entries[number], self._data
         _check(name, entry, tensor, shard)
         if not entry.bytes:
             return
-        address = far_address_of(tensor)
+        address = tensors.far_address_of(tensor)
         if address and (not self._on_device or self._by.reach.device_of(data).owns(tensor)):
             self._far[number] = address
             return
-        self._addresses[number] = address_of(tensor, entry.dtype)
+        self._addresses[number] = tensors.address_of(tensor, entry.dtype)
         if self._addresses[number]:
             return
-        if casts is not None and is_torch(tensor) and address_of(tensor, code_of(tensor.dtype)):
-            casts[number] = torch_view(data, entry).view(-1), tensor.detach().view(-1)
+        code = code_of(tensor.dtype) if tensors.is_torch(tensor) else ""
+        if casts is not None and code and tensors.address_of(tensor, code):
+            casts[number] = tensors.torch_view(data, entry).view(-1), tensor.detach().view(-1)
         else:
-            store(tensor, data, entry)
+            tensors.store(tensor, data, entry)
 
     def _copy_on_device(self, odd: set[int], after: Sequence[Any]) -> None:
         within = self._by.reach.within(self._data)
@@ -150,15 +122,15 @@ class _Filling:
             left = within.copy(self._data, self._first, self._far, odd, to_slot=True)
             left += np.flatnonzero(self._addresses).tolist()  # of the host
             for number in left:
-                store(self._first[number], self._data, self._entries[number])
+                tensors.store(self._first[number], self._data, self._entries[number])
             if self._by.hashing:
                 self._digests[:] = device.digests(self._data)
 
-    def _copy_blocks(self, casts: Mapping[int, tuple[Any, Any]], after: Sequence[Any]) -> None:
+    def _copy_blocks(self, casts: _Casts, after: Sequence[Any]) -> None:
         data, digests = self._data, self._digests
         crossing, left = self._by.reach.begin(data, None, self._far, self._first, False, *after)
         for number in left:
-            store(self._first[number], data, self._entries[number])
+            tensors.store(self._first[number], data, self._entries[number])
         pieces, hashing, view, total = self._by.pieces, self._by.hashing, data.data, len(data)
         here = pieces.offset + data.ctypes.data
         there = pieces.lie_at(np.array(self._addresses, np.int64))
@@ -197,12 +169,11 @@ class _Filling:
             if crossing is not None:
                 crossing.finish()
 
-    def _copy_stream(self, given: Any) -> None:
-        """A block is hashed when its last byte is in. What comes from a device is copied in the
-        order of its own work there, as it may be gathered into one place time and again."""
-        data, hashing, seen = self._data, self._by.hashing, self._first
+    def take_stream(self, given: Any) -> None:
+        """Hashes a block when its last byte is in. A device copies in the order of its own work
+        there, as tensors may be gathered into one place time and again."""
+        data, hashing, seen, pieces = self._data, self._by.hashing, self._first, self._by.pieces
         base = 0 if self._on_device else data.ctypes.data
-        pieces = self._by.pieces
         ranges = (block_range(block, len(data)) for block in range(len(pieces.first) - 1))
         missing = [end - start for start, end in ranges]
         names: set[str] = set()
@@ -223,7 +194,7 @@ class _Filling:
                 self._take_from_device(tensor, entry)
             elif address := self._addresses[number]:
                 if self._on_device:
-                    store(tensor, data, entry)
+                    tensors.store(tensor, data, entry)
                 else:
                     self._by.copy_bytes(base + entry.offset, address, entry.bytes)
             for piece in range(*np.searchsorted(pieces.entry, (number, number + 1))):
@@ -231,7 +202,7 @@ class _Filling:
                 missing[block] -= pieces.length.item(piece)
                 if missing[block] or not hashing or self._on_device:
                     continue
-                if self._device is None:
+                if self.device is None:
                     self._hash(block)
                 else:
                     self._blocks.append(block)  # of which all is in, or on its way
@@ -244,16 +215,15 @@ class _Filling:
                     self._digests[:] = device.digests(data)
 
     def _take_from_device(self, tensor: Any, entry: TensorEntry) -> None:
-        """Copies a tensor, in the order of the caller's own work on its device. Blocks are hashed
-        behind the copies, piece by piece."""
+        """Copies in the order of the caller's work on the device; hashing follows behind."""
         device = self._by.reach.device_at_hand(tensor)
         if device is None:
-            store(tensor, self._data, entry)
+            tensors.store(tensor, self._data, entry)
             return
-        self._device = device
+        self.device = device
         if not self._on_device:
             device.pinned(self._data, None)
-        device.take(torch_view(self._data, entry), tensor.detach().reshape(entry.shape))
+        device.take(tensors.torch_view(self._data, entry), tensor.detach().reshape(entry.shape))
         self._taken_bytes += entry.bytes
         if self._taken_bytes >= PIECE_BYTES:
             self._waiting.append((device.now(), self._blocks))
@@ -262,9 +232,8 @@ class _Filling:
                 self._hash_after(*self._waiting.pop(0))
 
     def _finish(self) -> None:
-        """Until all that was taken from a device is there, and hashed."""
-        if self._device is not None:
-            waiting = [*self._waiting, (self._device.now(), self._blocks)]
+        if self.device is not None:
+            waiting = [*self._waiting, (self.device.now(), self._blocks)]
             self._waiting, self._blocks = [], []
             for event, blocks in waiting:
                 self._hash_after(event, blocks)
@@ -283,11 +252,10 @@ class _Filling:
         return number
 
     def _still_tied(self, name: str, number: int, tensor: Any, shard: Shard | None) -> None:
-        """Errors: `RltraceError` where a tensor is not, bit for bit, what was stored for the one
-        that it was tied to."""
+        """Errors: `RltraceError` where a tensor is not, bit for bit, its tied one."""
         entry = self._entries[number]
         _check(name, entry, tensor, shard)
-        if not holds(tensor, self._data, entry):
+        if not tensors.holds(tensor, self._data, entry):
             tied = {name, *(n for n, other in self._numbers.items() if other == number)}
             raise _refused(f"{' and '.join(sorted(tied))} are no longer tied")
 
@@ -306,9 +274,9 @@ def _check(name: str, entry: TensorEntry, tensor: Any, shard: Shard | None) -> N
         raise _refused(f"{name} has shape {shape}, but {list(entry.shape)} {opened}")
     if shard != entry.shard:
         raise _refused(f"{name} is another part of its whole than {opened}")
-    if address_of(tensor, entry.dtype):
+    if tensors.address_of(tensor, entry.dtype):
         return
-    if why := lies_elsewhere(tensor):
+    if why := tensors.lies_elsewhere(tensor):
         raise _refused(f"{name} {why}")
     code = code_of(tensor.dtype)
     if code != entry.dtype and not {code, entry.dtype} <= FLOATS:

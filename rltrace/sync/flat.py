@@ -23,10 +23,8 @@ def pack(state: Mapping[str, Tensor], layout: Layout) -> NDArray[np.uint8]:
 
 
 def unpack(buffer: NDArray[np.uint8], layout: Layout, state: Mapping[str, Tensor]) -> None:
-    """Copies a buffer into tensors of the same layout. The buffer may be read-only.
-
-    Errors: `RltraceError` where layout or length differ; then no tensor was touched.
-    """
+    """Copies a buffer, which may be read-only, into tensors of the same layout. Errors:
+    `RltraceError` where layout or length differ; then no tensor was touched."""
     if len(buffer) != layout.bytes:
         raise RltraceError(f"{len(buffer)} bytes of weights, but {layout.bytes} are needed")
     applier = Applier(layout, Workers(1))

@@ -16,8 +16,6 @@ from rltrace.sync.transports import PublishedVersion
 
 
 class ObjectStorePublisher:
-    """Publishes by `gather` (copy into a flat buffer) and `put` (into shared memory)."""
-
     def publish(self, version: int, state: Mapping[str, Tensor]) -> PublishedVersion:
         """As `Publisher.publish`. The version lives as long as someone holds its manifest."""
         layout = layout_of(state)
@@ -25,20 +23,14 @@ class ObjectStorePublisher:
         return PublishedVersion(version, layout, buffer.nbytes, location=self.put(buffer))
 
     def gather(self, state: Mapping[str, Tensor], layout: Layout) -> NDArray[np.uint8]:
-        """The weights as one buffer, their types as they are."""
         return pack(state, layout)
 
     def put(self, buffer: NDArray[np.uint8]) -> ray.ObjectRef:
-        """The buffer as an immutable object of Ray."""
         return ray.put(buffer)
 
 
 class ObjectStoreSubscriber:
-    """Receives by `fetch` (into this node's store, if it is not there yet) and `load`.
-
-    `gbps` holds a fetch to that many 10⁹ bits a second, to leave the rest of a link to others or to
-    see what a slower one would cost; 0 does not.
-    """
+    """Receives by `fetch`, at `gbps` 10⁹ bits a second (0: at any rate), and `load`."""
 
     def __init__(self, gbps: float = 0.0) -> None:
         self.gbps = gbps
@@ -56,7 +48,6 @@ class ObjectStoreSubscriber:
     def load(
         self, fetched: NDArray[np.uint8], manifest: PublishedVersion, state: Mapping[str, Tensor]
     ) -> int:
-        """As `Subscriber.load`."""
         assert manifest.layout is not None
         unpack(fetched, manifest.layout, state)
         return manifest.version

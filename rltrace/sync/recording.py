@@ -1,8 +1,4 @@
-"""What a publication or a pull leaves in the trace of this process, where there is one.
-
-A row of `syncs` for each, and spans of what it consisted of (stage `sync`, by phase, with bytes);
-nothing, at the price of a look at a global, where the process is not traced.
-"""
+"""What a publication or a pull leaves in this process's trace."""
 
 from __future__ import annotations
 
@@ -20,13 +16,11 @@ from rltrace.trace.job_exceptions import from_outside
 from rltrace.trace.run_dir import publishes_file
 from rltrace.trace.segment import Row
 
-_CHECKSUM_BITS = 63
-"""What the trace keeps of a root digest: its column holds a signed 64-bit integer, -1 unknown."""
+_CHECKSUM_BITS = 63  # that the trace keeps of a root digest, in a signed 64-bit column
 
 
 def publishes_here() -> None:
-    """Tells the agent of this node that weights are published on it. It then measures, beside the
-    job or after it, what the node's memory carries: the floor under every update on one host."""
+    """Has this node's agent measure its memory: the floor under updates on one host."""
     recorder = recording.active()
     if recorder is None:
         return
@@ -52,10 +46,9 @@ def moved(
     transport: str = "shared-memory",
     **other: int,
 ) -> Row | None:
-    """This process has published ("source"), passed on ("relay") or taken on ("sink") a version,
-    which is its own from now on. Times are of the monotonic clock; `stall_ns` (None: not known yet)
-    is how long the loop that asked for it stood still; `other` columns are not those of a version
-    that moved as a whole. Returns the row, to be completed."""
+    """Notes that this process has published ("source"), passed on ("relay") or taken on ("sink") a
+    version. Times are of the monotonic clock; `stall_ns` (None: not known yet) is how long the loop
+    that asked stood still; `other` columns replace those of a whole version. Returns the row."""
     recorder = recording.active()
     if recorder is None:
         return None
@@ -73,8 +66,7 @@ def moved(
 
 
 def columns_of(manifest: Manifest, transport: str = "shared-memory") -> dict[str, int]:
-    """What a row of `syncs` says of a version that came, or went, as a whole: for an adapter that
-    writes the row itself (`rltrace.hooks.weight_moves`)."""
+    """A row of `syncs` of a whole version, also for an adapter that writes it itself."""
     columns = {
         "bytes": manifest.bytes,
         "wire_bytes": manifest.bytes,

@@ -1,8 +1,4 @@
-"""What every way of moving weights offers: a publisher makes versions, subscribers apply them.
-
-The two sides share nothing but the `Manifest` of a version, which travels by whatever control
-channel the job has (Ray calls, a queue, a file).
-"""
+"""What every way of moving weights offers: publishers and subscribers."""
 
 from __future__ import annotations
 
@@ -27,6 +23,9 @@ from rltrace.sync.transfer.wire import Address, Connection, LinkError, RefusedEr
 from rltrace.sync.version import Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
+_PATIENCE_S = 60.0
+_LOOK_S = 1.0
+
 
 @dataclass(frozen=True)
 class PublishedVersion:
@@ -39,31 +38,19 @@ class PublishedVersion:
 
 
 class WeightPublisher(Protocol):
-    """The learner's side."""
-
     def publish(self, version: int, state: Mapping[str, Tensor]) -> PublishedVersion:
-        """Takes a copy of `state`, whole, and makes it available as `version`.
-
-        The tensors may change as soon as this returns.
-        """
+        """Takes a copy of `state`, whole, as `version`: then the tensors may change."""
 
 
 class WeightSubscriber(Protocol):
     """A rollout worker's side, in two parts: the first may run beside generation."""
 
     def fetch(self, manifest: PublishedVersion) -> Any:
-        """Brings a published version near this process: what `load` takes. Nothing is overwritten
-        yet."""
+        """Brings a version near this process, for `load`. Nothing is overwritten yet."""
 
     def load(self, fetched: Any, manifest: PublishedVersion, state: Mapping[str, Tensor]) -> int:
-        """Overwrites the tensors of `state`. Returns the version that they have now: the
-        manifest's, or one that has come after it.
-
-        Errors: `RltraceError` where names, shapes or types differ; then nothing was overwritten.
-        """
-
-
-_PATIENCE_S = 60.0
+        """Overwrites the tensors of `state`. Returns their version: the manifest's, or a later one.
+        Errors: `RltraceError` where names, shapes or types differ; then nothing was overwritten."""
 
 
 class SharedMemoryPublisher:
@@ -71,19 +58,14 @@ class SharedMemoryPublisher:
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self.published: Version | None = None
-        """The last version, under the name that slots know it by."""
+        self.published: Version | None = None  # the last one, under the name that slots know it by
         self._publisher: Publisher | None = None
 
     def publish(self, version: int, state: Mapping[str, Tensor]) -> PublishedVersion:
-        """As `interface.Publisher.publish`. The version lives until the one after the next.
-
-        Errors: `RltraceError` where workers hold all slots for a minute.
-        """
+        """It lives until the version after the next. Errors: `RltraceError` without a free slot."""
         if self._publisher is None:
-            self._publisher = Publisher.open(
-                layout_of(state), self.where, patience_s=_PATIENCE_S, threads=1
-            )
+            layout = layout_of(state)
+            self._publisher = Publisher.open(layout, self.where, patience_s=_PATIENCE_S, threads=1)
         self.published = self._publisher.publish(state, step=version)
         if self.published is None:
             said = f"no slot for version {version} of the weights was free for {_PATIENCE_S:g} s"
@@ -93,22 +75,18 @@ class SharedMemoryPublisher:
 
 class SharedMemorySubscriber:
     """Receives by `load`, straight from the slot; there is nothing to fetch on the same host.
-
-    `gbps` has a fetch take as long as a link of that many 10⁹ bits a second would; 0 does not.
-    """
+    `gbps` has a fetch take as long as a link of that many 10⁹ bits a second would; 0 does not."""
 
     def __init__(self, gbps: float = 0.0) -> None:
         self.gbps = gbps
         self._subscriber: Subscriber | None = None
 
     def fetch(self, manifest: PublishedVersion) -> None:
-        """As `interface.Subscriber.fetch`."""
         if self.gbps:
             time.sleep(manifest.bytes * 8 / (self.gbps * 1e9))
 
     def load(self, fetched: None, manifest: PublishedVersion, state: Mapping[str, Tensor]) -> int:
-        """As `interface.Subscriber.load`: the latest version that there is. Errors: also where the
-        learner is on another host."""
+        """Loads the latest version. Errors: also where the learner is on another host."""
         if self._subscriber is None:
             self._subscriber = Subscriber.connect(manifest.location, timeout_s=0.0, threads=1)
         self._subscriber.pull_into(state)
@@ -123,21 +101,15 @@ class SharedMemorySubscriber:
             self._subscriber = None
 
 
-_LOOK_S = 1.0
-
-
 @dataclass(frozen=True)
 class Served:
-    """Where a version can be had, and the secret that it takes."""
-
     address: str
     token: str
     version: Version
 
 
 class RelayedPublisher(SharedMemoryPublisher):
-    """Publishes into slots at `where`, and serves them to other hosts at `host`, which is an
-    address of this one. `gbps` is how many 10⁹ bits a second it sends at most; 0: no limit."""
+    """Publishes at `where`, and serves it at `host`, at `gbps` 10⁹ bits/s or less (0: any rate)."""
 
     def __init__(self, where: str, host: str, gbps: float = 0.0) -> None:
         super().__init__(where)
@@ -146,7 +118,7 @@ class RelayedPublisher(SharedMemoryPublisher):
         self._relay: Relay | None = None
 
     def publish(self, version: int, state: Mapping[str, Tensor]) -> PublishedVersion:
-        """As `SharedMemoryPublisher.publish`. Errors: `RltraceError` where nobody can listen."""
+        """Errors: `RltraceError`, also where nobody can listen."""
         manifest = super().publish(version, state)
         if self._relay is None:
             self._relay = Relay.serve(self.where, self._host, gbps=self._gbps, token=self._token)
@@ -156,12 +128,9 @@ class RelayedPublisher(SharedMemoryPublisher):
 
 
 class RelayedSubscriber:
-    """Receives by `fetch`, which waits for this host's relay, and `load`, from its slots. With
-    `changes` only what differs from the version before is sent, where that is less.
-
-    A learner that takes a dead one's place has another address: once a version of it is here, the
-    relay that followed the dead one is left, and ends when all workers of this host have left it.
-    """
+    """Receives by `fetch`, which waits for this host's relay, and `load`, from its slots; with
+    `changes` only what differs is sent, where that is less. A learner that takes a dead one's place
+    has another address: once a version of it is here, the dead one's relay is left."""
 
     def __init__(self, changes: bool) -> None:
         self._changes = changes
@@ -172,8 +141,7 @@ class RelayedSubscriber:
         self._switching = Lock()  # what is loaded from is not left meanwhile
 
     def fetch(self, manifest: PublishedVersion) -> None:
-        """As `interface.Subscriber.fetch`; one that was overtaken by a newer one is not waited for.
-        Errors: `RltraceError` where the learner's end is gone before this host had the version."""
+        """Waits for it, unless overtaken. Errors: `RltraceError` where the learner is gone."""
         served: Served = manifest.location
         with self._fetching:
             if manifest.version < self._newest:
@@ -194,7 +162,6 @@ class RelayedSubscriber:
                     before.close()
 
     def load(self, fetched: None, manifest: PublishedVersion, state: Mapping[str, Tensor]) -> int:
-        """As `interface.Subscriber.load`: the latest version of this host."""
         with self._switching:
             assert self._arriving is not None, "a version was fetched"
             here = dataclasses.replace(manifest, location=place_of(self._arriving.where))

@@ -1,4 +1,4 @@
-"""Checks a version before anything of it is used: its data, and all that says what the data is."""
+"""Checks a version, and what says what it is, before it is used."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from rltrace.sync.memory.copying import Workers
 from rltrace.sync.version import NO_ROOT
 from rltrace.trace.errors import RltraceError, WrongUsage
 
+NEXT = "pull again once the next version is published"
+
 
 class DamagedError(RltraceError):
     """A version is not what was published."""
 
 
 def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests | None:
-    """The block table of a version that is to be checked, itself checked, as is the
-    file's header; None where nothing is to be. `verify`: None checks what was
-    published with digests.
-
-    Errors: `DamagedError`; `RltraceError` for a version that cannot be checked and has to be.
-    """
+    """The checked block table, the header checked as well; None where nothing is checked: `verify`
+    None checks what has digests. Errors: `DamagedError`; `RltraceError` without digests."""
     version = lease.manifest.version
     if verify is False or (verify is None and lease.manifest.root == NO_ROOT):
         return None
@@ -43,13 +41,8 @@ def verify_all(arena: Arena, lease: Lease, verify: bool | None, workers: Workers
 
 
 def damaged(arena: Arena, lease: Lease, wrong: list[int]) -> DamagedError:
-    """Names what is damaged."""
     begins, ends = wrong[0] * BLOCK_BYTES, (wrong[0] + 1) * BLOCK_BYTES
-    named = (
-        e.name for e in arena.layout.entries if e.offset < ends and e.offset + e.bytes > begins
-    )
+    entries = arena.layout.entries
+    named = (e.name for e in entries if e.offset < ends and e.offset + e.bytes > begins)
     blocks = f"{len(wrong)} of {len(lease.digests)} blocks, first in {next(named, 'nothing')}"
     return DamagedError(f"version {lease.manifest.version} is damaged in {blocks}; {NEXT}")
-
-
-NEXT = "pull again once the next version is published"

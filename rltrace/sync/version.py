@@ -11,23 +11,15 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.untrusted_files import NONSENSE, parsed
 
 _MOST = 1 << 63  # a number takes one word in memory and on the wire
-NO_ROOT = "0" * 32
-"""`Manifest.root` of a version that was published without digests: nobody can check it."""
-
-RUN = re.compile(r"[0-9a-f]{16}")
-"""The form of `Version.run`."""
+NO_ROOT = "0" * 32  # `Manifest.root` of a version without digests, which nobody can check
+RUN = re.compile(r"[0-9a-f]{16}")  # the form of `Version.run`
 _TEXT = re.compile(rf"({RUN.pattern}):([0-9]{{1,19}}):([0-9]{{1,19}})")
 
 
 @dataclass(frozen=True)
 class Version:
-    """One publication. `run` (16 hexadecimal digits) is the job. `epoch` is when its publisher was
-    opened, in milliseconds since 1970, or the epoch before and one where that is more: so what is
-    published after a restart is later than all that was before, whatever was lost. `counter` counts
-    versions, on over restarts where the publisher finds what was published before.
-
-    Versions are ordered by epoch and counter.
-    """
+    """One publication of the job `run` (16 hexadecimal digits). `epoch` (ms since 1970) is when its
+    publisher was opened, later than any before; `counter` counts on. Ordered by these two."""
 
     run: str
     epoch: int
@@ -54,14 +46,12 @@ class Version:
 
 
 class Behind(NamedTuple):
-    """How long ago what a process has was last known to be the learner's latest, and what keeps
-    newer weights from coming; 0 and "" while nothing does."""
+    """How long ago a process had the latest version, and why not since; 0 and "": it has it."""
 
     seconds: float = 0.0
     why: str = ""
 
     def error(self, where: str) -> RltraceError | None:
-        """The same as a sentence."""
         if not self.why:
             return None
         why = self.why.removeprefix(f"{where}: ")
@@ -71,9 +61,8 @@ class Behind(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A version as its receivers hear of it: `bytes` of data in blocks of `BLOCK_BYTES` under the
-    layout `layout_id`; `root` is the digest of the block table; `step` the learner's step, -1 where
-    it was not told. The block table itself travels beside it, as little-endian words of 8 bytes."""
+    """A version as its receivers hear of it: `bytes` of data under `layout_id`; `root` is the
+    digest of the block table, which travels beside it; `step` is the learner's, or -1."""
 
     version: Version
     step: int
@@ -83,12 +72,10 @@ class Manifest:
 
     @property
     def number(self) -> int:
-        """What the job calls the version, and the trace with it: the learner's step where it was
-        told, else the counter."""
+        """What job and trace call the version: the learner's step, or else the counter."""
         return self.step if self.step >= 0 else self.version.counter
 
     def to_json(self) -> str:
-        """One line of text."""
         return json.dumps({**asdict(self), "version": str(self.version)}, sort_keys=True)
 
     @staticmethod
@@ -96,12 +83,8 @@ class Manifest:
         """Errors: `RltraceError` for a text that is no manifest."""
         try:
             said = parsed(text)
-            return Manifest(
-                Version.parse(said["version"]),
-                int(said["step"]),
-                str(said["layout_id"]),
-                int(said["bytes"]),
-                str(said["root"]),
-            )
+            version, step = Version.parse(said["version"]), int(said["step"])
+            layout_id, size = str(said["layout_id"]), int(said["bytes"])
+            return Manifest(version, step, layout_id, size, str(said["root"]))
         except (*NONSENSE, RltraceError) as error:
             raise RltraceError(f"this is no manifest of a version of weights: {error}") from error

@@ -1,9 +1,9 @@
-"""A minimal GRPO trainer on Ray, small enough to read in one sitting and real enough to be traced.
+"""A minimal GRPO trainer on Ray, small enough to read in one sitting.
 
 Read in this order: `task` (what is learned), `model` (the policy), `engine` (generation), `rollout`
 and `reward` (the actors' side), `grpo`, `objective` and `learner` (the learner's), `chains` (their
 stages), `queue` and `placement` (who runs when), `crew` (who replaces the dead), `run` (one job).
-It holds no tracing call: rltrace attaches to it from outside, as to any other framework.
+It holds no tracing call: rltrace attaches to it from outside.
 """
 
 from __future__ import annotations
@@ -21,22 +21,16 @@ def train(
     on_step: Callable[[StepRecord], None] | None = None,
     ledger: Ledger | None = None,
 ) -> Ledger:
-    """Trains a policy from scratch and returns the ledger; calls `on_step` after every step.
-
-    A ledger that is given is filled as the run goes, so that it is there however the run ends.
-
-    Errors: `TrainerError` where torch or Ray is missing, the Ray cluster is too small, or the run
-    lost what it cannot do without.
-    """
+    """Trains a policy from scratch, calls `on_step` after every step, and returns the ledger: one
+    that is given is filled as the run goes, however it ends. Errors: `TrainerError` where torch or
+    Ray is missing, the Ray cluster is too small, or the run lost what it cannot do without."""
     try:
         from rltrace.trainer.run import run
     except ModuleNotFoundError as missing:
         if missing.name not in ("torch", "ray", "xxhash"):
             raise
-        raise TrainerError(
-            f"the trainer needs {missing.name}: pip install 'rltrace-toolkit[trainer]'"
-        ) from None
-    if ledger is None:
-        ledger = Ledger(config)
+        how = "pip install 'rltrace-toolkit[trainer]'"
+        raise TrainerError(f"the trainer needs {missing.name}: {how}") from None
+    ledger = ledger or Ledger(config)
     run(config, on_step or (lambda record: None), ledger)
     return ledger

@@ -1,6 +1,4 @@
-"""The two chains that every placement is made of: actors turn prompts into scored samples, the
-learner turns samples into the next version of the weights. A placement decides when each runs.
-"""
+"""The actors' chain and the learner's, which every placement runs its way."""
 
 from __future__ import annotations
 
@@ -27,32 +25,23 @@ log = logging.getLogger("rltrace.trainer")
 
 
 class Chains:
-    """The stages of a job, on its actors, with its books."""
-
     def __init__(
         self, config: TrainerConfig, crew: Crew, ledger: Ledger, checkpoint: Checkpoint
     ) -> None:
-        self.config = config
-        self.crew = crew
-        self.ledger = ledger
+        self.config, self.crew, self.ledger = config, crew, ledger
         self.checkpoint = checkpoint
         self.task = task_of(config)
         self.version = checkpoint.version
         self.unsaved: list[int] = []  # steps whose learning is in no checkpoint
-        self.manifest: PublishedVersion | None = (
-            None  # of the newest version, once one was published
-        )
+        self.manifest: PublishedVersion | None = None  # of the newest version
         self.prompts = lru_cache(8)(self._prompts)  # of the newest batches
-        crew.learner.welcome = self._restore
+        crew.learner.welcome = lambda actor: actor.restore.remote(checkpoint.state, self.version)
         crew.rollout.welcome = self._bring_up_to_date
         for pool in crew.pools:
             pool.on_loss = self._note
 
-    # --- the actors' chain -----------------------------------------------------------------------
-
     def requests(self, batch: int, group: int) -> list[Request]:
-        prompt = self.prompts(batch)[group]
-        name = f"{batch}/{group}"
+        prompt, name = self.prompts(batch)[group], f"{batch}/{group}"
         return [Request(f"{name}/{sample}", name, prompt) for sample in range(self.config.samples)]
 
     def _prompts(self, batch: int) -> list[tuple[int, ...]]:
@@ -83,9 +72,8 @@ class Chains:
             for sample, reward in zip(judged, rewards, strict=True):
                 sample.reward = reward.value
         self.ledger.scored(judged)
-        values = group_advantages(
-            [s.reward for s in samples], [s.trajectory.group for s in samples]
-        )
+        groups = [s.trajectory.group for s in samples]
+        values = group_advantages([s.reward for s in samples], groups)
         for sample, advantage in zip(samples, values.tolist(), strict=True):
             sample.advantage = advantage
 
@@ -105,55 +93,48 @@ class Chains:
         return samples
 
     async def judge(self, samples: Sequence[Sample]) -> None:
-        """What the actors' chain does once samples have ended."""
         await self.score(samples)
         if self.config.reference_side == "actor":
             await self.refer(samples)
 
     async def cut(self, requests: Sequence[Request]) -> None:
-        """Ends the generation of what is not needed any more."""
         retried = [f"{r.id}~{attempt}" for r in requests for attempt in range(1, ATTEMPTS)]
         await self.crew.rollout.all("abort", [r.id for r in requests] + retried)
-
-    # --- the learner's chain ---------------------------------------------------------------------
 
     def drop(self, sample: Sample, fate: str) -> None:
         """A sample is not trained on; the ledger keeps the reason."""
         self.ledger.drop(sample.trajectory, fate, self.version)
 
     async def learn(self, number: int, samples: Sequence[Sample], max_lag: int) -> bool:
-        """One learner step and its publication. False when the learner died: it was replaced, its
-        newest checkpoint is published as the next version, and the samples are dropped.
-
-        A step without a sample publishes unchanged weights: steps and versions go together, and
-        what may begin is counted in versions.
-        """
+        """One learner step and its publication. False when the learner died: its newest checkpoint
+        is published as the next version, and the samples are dropped. A step without a sample
+        publishes unchanged weights: what may begin is counted in versions."""
         chosen = [s for s in samples if self._is_used(s, max_lag)]
         try:
             await self._train(number, chosen)
         except LOST:
             for sample in chosen:
                 self.drop(sample, "failed")
-            before = self.checkpoint.step
-            event = f"step {number} is made again, from the weights before step {before}"
-            self._note(event + _lost(self.unsaved))
+            event = f"step {number} is made again, from the weights before step"
+            self._note(f"{event} {self.checkpoint.step}{_lost(self.unsaved)}")
             self.unsaved = []
             await self.publish()
             return False
         return True
 
     async def _train(self, number: int, samples: list[Sample]) -> None:
-        learner = self.crew.learner
+        learner, config = self.crew.learner, self.config
         trajectories = [s.trajectory for s in samples]
-        if self.config.reference_side == "learner":
+        if config.reference_side == "learner":
             await self.refer(samples)
-        if self._needs_proximal and samples:
+        is_recomputed = config.recompute_old or config.retokenize
+        if samples and (is_recomputed or config.objective == "decoupled"):
             found = await learner.once("old_log_probs", trajectories)
             for sample, log_probs in zip(samples, found, strict=True):
                 sample.proximal = log_probs
         report: TrainReport = await learner.once("train", number, samples)
         done = number + 1
-        if done % self.config.checkpoint_every == 0 or done == self.config.steps:
+        if done % config.checkpoint_every == 0 or done == config.steps:
             await self._save(done)
         self._published(await learner.once("publish"))
         if self.checkpoint.step != done:
@@ -174,13 +155,7 @@ class Chains:
         for bytes in await self.crew.rollout.all("receive", manifest):
             self.ledger.received(bytes)
 
-    @property
-    def _needs_proximal(self) -> bool:
-        config = self.config
-        return config.recompute_old or config.retokenize or config.objective == "decoupled"
-
     def _is_used(self, sample: Sample, max_lag: int) -> bool:
-        """Whether a sample is trained on; if not, it is dropped here."""
         fate = ""
         if math.isnan(sample.reward):
             fate = "failed"
@@ -194,8 +169,6 @@ class Chains:
             self.drop(sample, fate)
         return not fate
 
-    # --- what goes wrong -------------------------------------------------------------------------
-
     def _note(self, event: str) -> None:
         self.ledger.events.append(event)
         log.warning(event)
@@ -206,9 +179,6 @@ class Chains:
         await self.crew.learner.call("restore", self.checkpoint.state, self.version)
         await self.publish()
         await self.distribute()
-
-    async def _restore(self, learner: Any) -> None:
-        await learner.restore.remote(self.checkpoint.state, self.version)
 
     async def _bring_up_to_date(self, worker: Any) -> None:
         brought = None
@@ -229,7 +199,6 @@ class Chains:
 
 
 def _lost(steps: Sequence[int]) -> str:
-    """What the death of the learner costs, as people say it."""
     if not steps:
         return ""
     *others, last = map(str, steps)

@@ -1,8 +1,7 @@
-"""The newest state of the learner: in the controller's memory, and in a file where one is named.
+"""The newest state of the learner: in memory, and in a file.
 
-A run goes on from a file with the settings of the run that wrote it, where they say what is learned
-and how: the task, a step's batch, the policy, the objective and the seed. Where and when the work
-is done (placement, workers, freshness, causes of walls, recovery, number of steps) may change.
+A run goes on from a file with the same settings of what is learned and how: the task, a step's
+batch, the policy, the objective and the seed. Where and when the work is done may change.
 """
 
 from __future__ import annotations
@@ -27,18 +26,13 @@ _MUST_BE_EQUAL = (
 
 
 class Checkpoint:
-    """`step` is the next one to make; its weights were published as the version after `version`.
-    `state` is `None` at first.
-
-    Errors: `TrainerError` where no file can be written, `Unreadable` where there is none to go on
-    from.
-    """
+    """`step` is the next one to make; its weights are the version after `version`. Errors:
+    `TrainerError` where no file can be written, `Unreadable` where there is none to go on from."""
 
     def __init__(self, config: TrainerConfig) -> None:
         self.config = config
         self.path = Path(config.checkpoint) if config.checkpoint else None
-        self.step = 0
-        self.version = 0
+        self.step = self.version = 0
         self.state: dict[str, Any] | None = None
         if self.path is not None:
             _check_writable(self.path)
@@ -81,18 +75,16 @@ class Checkpoint:
         now = dataclasses.asdict(self.config)
         changed = [k for k in _MUST_BE_EQUAL if settings.get(k) != now[k]]
         if changed:
-            raise TrainerError(
-                f"{self.path} is of a run with another {', '.join(changed)}: resume with the same"
-            )
+            said = f"{self.path} is of a run with another {', '.join(changed)}"
+            raise TrainerError(f"{said}: resume with the same")
 
 
 def _partial(path: Path) -> Path:
-    """Where a checkpoint is written before it takes its place."""
     return path.with_name(path.name + ".partial")
 
 
 def _check_writable(path: Path) -> None:
-    """Better now than at the first checkpoint."""
+    """Errors: `TrainerError`, better now than at the first checkpoint."""
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

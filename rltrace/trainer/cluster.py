@@ -23,17 +23,13 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from rltrace.trainer.config import TrainerConfig, TrainerError
 
 log = logging.getLogger("rltrace.trainer")
-
 OBJECT_STORE_BYTES = 200_000_000
 RESERVE_SECONDS = 30.0
 
 
 def bundles_of(config: TrainerConfig) -> list[list[str]]:
-    """Actors by role and index ("rollout/0") that stay together; each reserves one CPU.
-
-    A colocated job is one bundle, whose devices all roles share; otherwise each rollout worker,
-    the reward workers and the training roles have bundles of their own, on several nodes if it can.
-    """
+    """Actors by role and index ("rollout/0") that stay together, a CPU each: one bundle where they
+    are colocated, else one for each rollout worker, the reward workers and the training roles."""
     rollout = [f"rollout/{index}" for index in range(config.rollout_workers)]
     reward = [f"reward/{index}" for index in range(config.reward_workers)]
     train = ["reference/0", "learner/0"]
@@ -44,11 +40,7 @@ def bundles_of(config: TrainerConfig) -> list[list[str]]:
 
 @contextmanager
 def ray_session(config: TrainerConfig) -> Iterator[bool]:
-    """Uses the Ray session there is; otherwise starts a cluster, or joins the one named.
-    Yields whether the cluster is the job's own and ends with it.
-
-    Errors: `TrainerError` where the cluster cannot be reached or has too few CPUs.
-    """
+    """Uses, joins or starts a Ray cluster; yields whether it is its own. Errors: `TrainerError`."""
     if ray.is_initialized():
         _check_size(config)
         yield False
@@ -82,10 +74,7 @@ def ray_session(config: TrainerConfig) -> Iterator[bool]:
 @contextmanager
 def reserved(config: TrainerConfig, own: bool) -> Iterator[dict[str, tuple[PlacementGroup, int]]]:
     """Reserves the bundles: role and index of an actor -> placement group and bundle. On a cluster
-    of the job's `own` they end with it.
-
-    Errors: `TrainerError` where others hold the CPUs.
-    """
+    of the job's `own` they end with it. Errors: `TrainerError` where others hold the CPUs."""
     bundles = bundles_of(config)
     group = placement_group([{"CPU": len(bundle)} for bundle in bundles], strategy="SPREAD")
     try:
@@ -115,8 +104,7 @@ def _join(address: str) -> None:
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """Processes that start here are in process groups of their own: a signal to the job's group, as
-    from a terminal or a scheduler, must not end the cluster before the job, which waits for it."""
+    """Starts processes in groups of their own: signals to the job's would end the cluster."""
     begin = subprocess.Popen.__init__
     apart = partialmethod(begin, start_new_session=True)  # Ray has no option for it
     setattr(subprocess.Popen, "__init__", apart)  # noqa: B010 (mypy refuses an assignment)
@@ -128,8 +116,7 @@ def _apart() -> Iterator[None]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends the job as Ctrl-C does, and leaves as little behind. Ray's own handler would
-    end the cluster first, under the job's feet."""
+    """SIGTERM ends the job as Ctrl-C does. Ray's own handler would end the cluster first."""
     code = 128 + signal.SIGTERM
     ended = False
 
@@ -143,7 +130,7 @@ def _terminable() -> Iterator[None]:
         except RuntimeError:
             sys.exit(code)
         # An exception from here would end up in whichever task runs, and nobody might ask for it.
-        loop.call_soon_threadsafe(_cancel_all)
+        loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks()])
 
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are not ours to handle
@@ -159,15 +146,9 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _cancel_all() -> None:
-    for task in asyncio.all_tasks():
-        task.cancel()
-
-
 def _check_size(config: TrainerConfig) -> None:
-    nodes = [int(n["Resources"].get("CPU", 0)) for n in ray.nodes() if n["Alive"]]
-    nodes.sort(reverse=True)
-    free = sorted(nodes)
+    free = sorted(int(n["Resources"].get("CPU", 0)) for n in ray.nodes() if n["Alive"])
+    nodes = free[::-1]
     # Each bundle to the smallest node that holds it, the largest first: if this fails, all do,
     # since at most two bundles are larger than one CPU.
     for size in sorted(map(len, bundles_of(config)), reverse=True):
@@ -183,6 +164,5 @@ def _check_size(config: TrainerConfig) -> None:
 
 
 def _sizes(config: TrainerConfig) -> str:
-    """What must find room, as people say it."""
     sizes = [len(bundle) for bundle in bundles_of(config)]
     return f"{sum(sizes)}, one for each actor, in bundles of {', '.join(map(str, sizes))}"

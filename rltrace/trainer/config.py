@@ -1,7 +1,4 @@
-"""What one training run does: a frozen record that is checked where it is made.
-
-Every setting carries its own help and unit, so that a command line can be made from this file.
-"""
+"""What one training run does: a frozen record, checked where it is made."""
 
 from __future__ import annotations
 
@@ -19,6 +16,7 @@ PLACEMENTS = ("colocated", "disaggregated", "one-step-off", "async")
 TASKS = ("sort", "reverse", "copy", "repeat", "expression", "lookup")
 OBJECTIVES = ("grpo", "decoupled", "tis")
 SIDES = ("actor", "learner")
+_WALL = ("wall", "metric", "warm_up", "without", "control")  # what a job file says of a wall
 SYNCS = ("naive", "bucketed", "relay", "delta")
 
 
@@ -41,8 +39,7 @@ class Unreadable(TrainerError):
 
 
 def _setting(default: Any, help: str, unit: str = "", **bounds: Any) -> Any:
-    """A setting and what a command line says of it; `unit` is what its number counts. `least` and
-    `most` are bounds of a number, `known` the words that it may be."""
+    """A setting, what its number counts (`unit`), its bounds, and the words that it may be."""
     about = {"help": help, "unit": unit, "least": 0, "most": math.inf, "known": (), **bounds}
     if about["known"]:
         about["help"] += f": {', '.join(about['known'])}."
@@ -162,8 +159,7 @@ class TrainerConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> TrainerConfig:
-        """Settings by name, dashes or underscores. Errors: `TrainerError` for a name or a type that
-        does not exist."""
+        """Settings by name, dashes or underscores. Errors: `TrainerError` for a wrong one."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for key, value in settings.items():
@@ -184,14 +180,9 @@ class TrainerConfig:
         return self.heads * max(1, round(width / self.heads))
 
 
-# --- jobs as TOML files: `[job]` holds settings, `[without]` those that take a wall's cause away,
-# `[control]` those that relieve another stage; what is said of a wall stands above.
-
-_WALL = ("wall", "metric", "warm_up", "without", "control")
-
-
 def load_job(path: str | Path, without_cause: bool = False) -> dict[str, Any]:
-    """The settings in a file, by name. Errors: `TrainerError` where it cannot be read."""
+    """The settings in the `[job]` of a TOML file, by name; `without_cause`, also those that take a
+    wall's cause away. Errors: `TrainerError` where it cannot be read."""
     try:
         tables = parsed_toml(text_given(path))
     except (OSError, ValueError) as error:

@@ -1,8 +1,4 @@
-"""The actors of a job, in pools of one role. An actor that dies is replaced, and told what to do.
-
-A worker that cannot be replaced (its node is gone and there is no room elsewhere) leaves its pool;
-the run goes on with the others, and ends with one clear sentence when there is none.
-"""
+"""The actors of a job, in pools of one role; the dead are replaced."""
 
 from __future__ import annotations
 
@@ -28,20 +24,16 @@ START_SECONDS = 300.0  # to be there: it imports torch, on a busy machine or fro
 ATTEMPTS = 3
 PAUSE_SECONDS = 2.0  # between them; for a while Ray may still think that a dead node lives
 
-Welcome = Callable[[Any], Awaitable[None]]
-
 
 class Pool:
     """Interchangeable actors of one role; `hire(index)` asks Ray for one."""
 
     def __init__(self, role: str, size: int, hire: Callable[[int], Any]) -> None:
-        self.role = role
-        self.size = size
-        self.hire = hire
+        self.role, self.size, self.hire = role, size, hire
         self.members: dict[int, Any] = {}  # that work
         self.starting: dict[int, asyncio.Task[None]] = {}  # that will
         self.busy = dict.fromkeys(range(size), 0)
-        self.welcome: Welcome | None = None  # brings an actor up to date before it works
+        self.welcome: Callable[[Any], Awaitable[None]] | None = None  # before an actor works
         self.on_loss: Callable[[str], None] = lambda event: None  # is told what happened
 
     async def start(self) -> None:
@@ -52,10 +44,7 @@ class Pool:
         await self._least_busy()
 
     async def once(self, method: str, *arguments: Any) -> Any:
-        """Calls a method of the least busy member.
-
-        Errors: one of `LOST` when that dies; `RunFailed` when no member is left.
-        """
+        """Calls the least busy member. Errors: one of `LOST`; `RunFailed` when nobody is left."""
         index = await self._least_busy()
         member = self.members[index]
         self.busy[index] += 1

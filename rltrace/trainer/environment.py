@@ -23,10 +23,7 @@ class Environment:
         self.task = task_of(config)
 
     async def call(self, id: str, prompt: Sequence[int], response: Sequence[int]) -> list[int]:
-        """The tool's answer to the call that `response` ends with; the same for the same `id`.
-
-        Errors: `ToolFailed`, at the configured rate.
-        """
+        """The answer to a call, the same for an `id`. Errors: `ToolFailed`, at the given rate."""
         draw = random.Random(f"{self.config.seed}/{id}/{len(response)}")
         # A lognormal of mean m and coefficient of variation c: sigma² = ln(1 + c²), mu = -sigma²/2.
         sigma = math.sqrt(math.log1p(self.config.env_tail**2))

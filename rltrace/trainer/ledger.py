@@ -1,4 +1,4 @@
-"""The trainer's own books: what each step did, for people, tests and whoever checks a trace."""
+"""The trainer's own books: what each step did, to check a trace by."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use
 
 @dataclass(frozen=True)
 class RatioRecord:
-    """Trained samples of one lag: their tokens, how many of these the objective cut off, and the
-    sums of w and of w² over them (w: ratio of learner to sampler probability)."""
+    """Trained samples of one lag; w is the ratio of learner to sampler probability of a token."""
 
     tokens: int
     clipped: float
@@ -28,11 +27,7 @@ class RatioRecord:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What happened from the end of the step before to the end of this one. Where generation and
-    training overlap, the samples that ended meanwhile are not all those that were trained on.
-
-    Tokens are those that the policy generated; seconds are the controller's wall-clock.
-    """
+    """From one step's end to the next. Tokens are the policy's, seconds the controller's clock."""
 
     step: int
     version: int  # policy version that the step trained, before its sync
@@ -61,8 +56,6 @@ class StepRecord:
 
 @dataclass
 class Ledger:
-    """A whole run."""
-
     config: TrainerConfig
     parameters: int = 0  # of the policy, once it is made
     steps: list[StepRecord] = field(default_factory=list)
@@ -108,7 +101,6 @@ class Ledger:
         self._counts["lost"] += samples
 
     def drop(self, trajectory: Trajectory, fate: str, version: int) -> Use:
-        """A sample will not be trained on, for the reason that `fate` gives."""
         use = use_of(trajectory, fate, version)
         self._uses.append(use)
         self.unused -= 1
@@ -123,7 +115,6 @@ class Ledger:
         self._counts["sync_bytes"] += bytes
 
     def close(self, step: int, version: int) -> StepRecord:
-        """Ends a step: its record is written, the next one begins."""
         record = self._record(step, version)
         self.steps.append(record)
         self._clear()
@@ -131,7 +122,6 @@ class Ledger:
         return record
 
     def end(self, version: int) -> None:
-        """Ends the run: what still came in is written down too."""
         self.after = self._record(-1, version)
 
     def _record(self, step: int, version: int) -> StepRecord:
@@ -168,8 +158,7 @@ class Ledger:
         )
 
     def reward_rise(self, window: int = 5) -> float:
-        """Mean reward of the last `window` steps that had verdicts minus that of the first; of
-        short runs, of the last half and the first. NaN where there was no verdict."""
+        """Mean reward of the last `window` steps, at most half, minus the first; NaN: none."""
         rewards = [record.reward for record in self.steps if record.reward is not None]
         window = max(1, min(window, len(rewards) // 2))
         first, last = rewards[:window], rewards[-window:]

@@ -31,9 +31,7 @@ class Placement(ABC):
     max_lag = 0  # of what is trained on, in versions
 
     def __init__(self, config: TrainerConfig, chains: Chains, ledger: Ledger, first: int) -> None:
-        self.config = config
-        self.chains = chains
-        self.ledger = ledger
+        self.config, self.chains, self.ledger = config, chains, ledger
         self.first = first  # step
         self.batch = first  # the next one to ask for
 
@@ -60,8 +58,7 @@ class Placement(ABC):
 
     async def generate(self, work: Work) -> list[Sample]:
         """Does `work` for each group of the next batch, and for `oversample` times as many: once
-        enough have succeeded, the others are cut and dropped. Where too few do, failed ones fill
-        up."""
+        enough have succeeded, the others are cut and dropped. Too few: failed ones fill up."""
         groups = math.ceil(self.config.prompts * self.config.oversample)
         jobs = [self.chains.requests(self.batch, group) for group in range(groups)]
         self.batch += 1
@@ -90,7 +87,6 @@ class Colocated(Placement):
     """Every stage waits for the one before, as on devices that all roles share."""
 
     async def samples(self) -> list[Sample]:
-        """Rollout, then reward, then reference, each for the whole batch."""
         samples = await self.generate(self.chains.generate)
         groups: dict[str, list[Sample]] = {}
         for sample in samples:
@@ -109,7 +105,6 @@ class Disaggregated(Placement):
     """Strictly on policy; a group is scored while others are still being generated."""
 
     async def samples(self) -> list[Sample]:
-        """The actors' chain, group by group."""
         return await self.generate(self.chains.produce)
 
 
@@ -132,15 +127,13 @@ class OneStepOff(Disaggregated):
 
 
 class Async(Placement):
-    """Generates all the time, into a queue that the learner takes its batches from; new weights
-    reach the workers in the background."""
+    """Generates all the time, into a queue; new weights reach the workers in the background."""
 
     def __init__(self, config: TrainerConfig, chains: Chains, ledger: Ledger, first: int) -> None:
         super().__init__(config, chains, ledger, first)
         self.max_lag = config.max_lag
-        self.queue = TrajectoryQueue(
-            config.prompts, config.max_lag, chains.version, lambda s: chains.drop(s, "stale")
-        )
+        stale = partial(chains.drop, fate="stale")
+        self.queue = TrajectoryQueue(config.prompts, config.max_lag, chains.version, stale)
         self.flying: dict[asyncio.Task[None], Sequence[Request]] = {}
         self.judging: set[asyncio.Task[None]] = set()  # the part of it that has been generated
         self.over = False
@@ -148,11 +141,9 @@ class Async(Placement):
         self.travelling: asyncio.Future[None] | None = None
 
     async def run(self, on_step: Callable[[StepRecord], None]) -> None:
-        """As `Placement.run`; what is still being generated at the end is cut and counted,
-        and nobody waits for verdicts."""
-        background = [
-            asyncio.create_task(self._or_fail(work)) for work in (self._produce, self._refresh)
-        ]
+        """As `Placement.run`; what is being generated at the end is cut, not judged."""
+        works = (self._produce, self._refresh)
+        background = [asyncio.create_task(self._or_fail(work)) for work in works]
         try:
             await super().run(on_step)
         finally:
@@ -175,11 +166,9 @@ class Async(Placement):
         return learned
 
     async def samples(self) -> list[Sample]:
-        """Those of the groups that the queue gives out."""
         return await self.queue.take()
 
     async def _produce(self) -> None:
-        """Asks for groups as fast as the queue admits them."""
         index = self.first * self.config.prompts
         while True:
             await self.queue.admit()

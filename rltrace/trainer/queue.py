@@ -1,4 +1,4 @@
-"""The versioned queue between actors and learner, for placements that let both run at once.
+"""The versioned queue between actors and learner, which both run at once.
 
 Admission follows AReaL (Fu et al. 2025, arXiv 2505.24298, eq. 3): with B groups a step, a bound η
 and version i at the workers, group number n may begin once `n // B <= i + η`. What still comes too
@@ -22,11 +22,8 @@ class TrajectoryQueue:
     def __init__(
         self, batch: int, max_lag: int, version: int, reject: Callable[[Sample], None]
     ) -> None:
-        self.batch = batch
-        self.max_lag = max_lag
-        self.version = version
+        self.batch, self.max_lag, self.version, self.reject = batch, max_lag, version, reject
         self.visible = version  # to the workers; the learner may be ahead while weights travel
-        self.reject = reject
         self.begun_at = version  # admission counts from here, where the run began or went on
         self.begun = 0  # groups that may still be trained on, or were
         self.groups: deque[Group] = deque()
@@ -53,14 +50,17 @@ class TrajectoryQueue:
             self.changed.notify_all()
 
     async def take(self) -> list[Sample]:
-        """Waits for a step's groups and returns their samples that are fresh enough. Groups with
-        none that is are rejected whole and do not count."""
+        """Waits for a step's groups and returns their fresh samples; stale groups are rejected."""
+
+        def begun_under(group: Group) -> int:
+            return min((sample.trajectory.first_version for sample in group), default=-1)
+
         async with self.changed:
             while True:
                 await self.changed.wait_for(lambda: self.failure or len(self.groups) >= self.batch)
                 if self.failure:
                     raise self.failure
-                oldest_first = sorted(self.groups, key=_begun_under)
+                oldest_first = sorted(self.groups, key=begun_under)
                 fresh = [group for group in oldest_first if any(map(self._fresh, group))]
                 stale = [group for group in self.groups if not any(map(self._fresh, group))]
                 self.groups = deque(fresh)
@@ -84,8 +84,7 @@ class TrajectoryQueue:
             self.changed.notify_all()
 
     def _has_room(self) -> bool:
-        steps = self.visible - self.begun_at + self.max_lag + 1
-        return self.begun < steps * self.batch
+        return self.begun < (self.visible - self.begun_at + self.max_lag + 1) * self.batch
 
     def _fresh(self, sample: Sample) -> bool:
         return self.version - sample.trajectory.first_version <= self.max_lag
@@ -93,7 +92,3 @@ class TrajectoryQueue:
     def _drop(self, samples: list[Sample]) -> None:
         for sample in samples:
             self.reject(sample)
-
-
-def _begun_under(group: Group) -> int:
-    return min((sample.trajectory.first_version for sample in group), default=-1)

@@ -12,8 +12,6 @@ from rltrace.trainer.trajectory import Reward, Trajectory
 
 
 class RewardWorker:
-    """Scores trajectories with the task's verifier; a verdict takes at least `reward_latency`."""
-
     def __init__(self, config: TrainerConfig, index: int) -> None:
         self.latency = config.reward_latency
         self.task = task_of(config)

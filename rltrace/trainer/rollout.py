@@ -1,8 +1,4 @@
-"""The rollout role: an asynchronous Ray actor, so that weights and aborts reach it while it works.
-
-Each sample is an episode of its own: a turn of generation, a tool's answer, the next turn. All
-episodes of a worker share its engine; one that waits for a tool takes no place in the batch.
-"""
+"""The rollout role: generates samples while weights and aborts reach it."""
 
 from __future__ import annotations
 
@@ -24,21 +20,14 @@ from rltrace.trainer.transport import subscriber_of
 
 
 class RolloutWorker:
-    """Generates trajectories with the newest weights it was given."""
-
     def __init__(self, config: TrainerConfig, index: int, weights: Weights) -> None:
         self.config = config
         self.task = task_of(config)
         self.environment = Environment(config)
         self.subscriber = subscriber_of(config)
-        self.engine = Engine(
-            policy_of(config, weights),
-            config.max_running,
-            config.max_response,
-            self.task.call_token,
-            config.timeout,
-            config.decode_floor,
-        )
+        limits = (config.max_running, config.max_response, self.task.call_token)
+        paces = (config.timeout, config.decode_floor)
+        self.engine = Engine(policy_of(config, weights), *limits, *paces)
 
     async def generate(self, requests: Many[Request]) -> list[Trajectory]:
         """A trajectory for each request, in their order; whatever happens, each one ends."""
@@ -47,7 +36,6 @@ class RolloutWorker:
         return list(await asyncio.gather(*map(self.episode, requests)))
 
     async def episode(self, request: Request) -> Trajectory:
-        """Turns of generation and tool calls, until the sample ends."""
         sequence = self.engine.open[request.id]
         await self.engine.extend(sequence)
         while not sequence.finish:
@@ -85,10 +73,7 @@ class RolloutWorker:
         self.engine.abort(ids)
 
     async def receive(self, manifest: PublishedVersion) -> int:
-        """Takes over published weights; returns the bytes that it read, 0 where it has them.
-
-        Sequences that run meanwhile go on under the new weights, or are waited for.
-        """
+        """Takes over weights, beside running sequences or after them; returns the bytes read."""
         if manifest.version <= self.engine.version:
             return 0  # overtaken: nothing to wait for
         fetched = await asyncio.to_thread(self.subscriber.fetch, manifest)

@@ -18,9 +18,10 @@ from rltrace.trainer.ledger import Ledger, StepRecord
 from rltrace.trainer.placement import PLACEMENTS
 from rltrace.trainer.transport import forget_weights
 
+OnStep = Callable[[StepRecord], None]
 
-def run(config: TrainerConfig, on_step: Callable[[StepRecord], None], ledger: Ledger) -> None:
-    """Trains in a Ray session; as `rltrace.trainer.train`."""
+
+def run(config: TrainerConfig, on_step: OnStep, ledger: Ledger) -> None:
     ledger.parameters = sum(p.numel() for p in policy_of(config).parameters())
     checkpoint = Checkpoint(config)
     try:
@@ -32,11 +33,7 @@ def run(config: TrainerConfig, on_step: Callable[[StepRecord], None], ledger: Le
 
 
 async def train_with(
-    config: TrainerConfig,
-    crew: Crew,
-    ledger: Ledger,
-    checkpoint: Checkpoint,
-    on_step: Callable[[StepRecord], None],
+    config: TrainerConfig, crew: Crew, ledger: Ledger, checkpoint: Checkpoint, on_step: OnStep
 ) -> None:
     asyncio.get_running_loop().set_exception_handler(_say_once)
     chains = Chains(config, crew, ledger, checkpoint)

@@ -1,8 +1,7 @@
-"""What is learned: questions whose answers a program can verify, with a graded reward.
+"""What is learned: questions whose answers a program can verify and grade.
 
-The prompt "bca=" of the task "sort" asks for "abc."; "." ends a response. A task thinks in text;
-this module puts it into tokens. Lengths vary from prompt to prompt and the policy has to learn when
-to end, so response lengths vary as they do at scale.
+The prompt "bca=" of the task "sort" asks for "abc."; "." ends a response. Tasks think in text; this
+module makes tokens of it. The policy has to learn when to end, so response lengths vary.
 """
 
 from __future__ import annotations
@@ -16,23 +15,16 @@ from collections.abc import Sequence
 
 from rltrace.trainer.config import TrainerConfig, TrainerError
 
-END = 0
-"""The token that ends a response, shown as "."."""
-ASK = 1
-"""The token that ends a prompt, shown as "="."""
+END = 0  # ends a response, shown as "."
+ASK = 1  # ends a prompt, shown as "="
 FIRST_SYMBOL = 2
 
 
 class Task(ABC):
-    """Questions, their answers and grades. Symbols are `symbols` (letters, where none are given),
-    one token each.
+    """Questions, answers, grades. Symbols (default: letters) are a token each; the first `merges`
+    pairs of neighbours ("ab", "bc", ...) have one, too, so a text has several tokenizations."""
 
-    The first `config.merges` pairs of neighbouring symbols ("ab", "bc", ...) have a token of their
-    own besides, so one text has several tokenizations, as it has for a real tokenizer.
-    """
-
-    call_token: int | None = None
-    """Sampling this token calls the tool; None: there is no tool."""
+    call_token: int | None = None  # sampling it calls the tool; None: there is no tool
 
     def __init__(self, config: TrainerConfig, symbols: str = "", marks: str = "") -> None:
         symbols = symbols or string.ascii_lowercase[: config.symbols]
@@ -40,8 +32,7 @@ class Task(ABC):
         self.name = config.task
         self.symbols = symbols
         merged = [symbols[i : i + 2] for i in range(config.merges)]
-        self.pieces = (".", "=", *symbols, *merged, *marks)
-        """The text of every token id."""
+        self.pieces = (".", "=", *symbols, *merged, *marks)  # the text of every token id
         self._ids = {piece: token for token, piece in enumerate(self.pieces)}
         longest_first = sorted(self.pieces, key=len, reverse=True)
         self._piece = re.compile("|".join(map(re.escape, longest_first)))
@@ -53,8 +44,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def longest_response(self) -> int:
-        """Tokens that the longest right response may take: the end token and the tool's included,
-        no pair merged."""
+        """Tokens of the longest right response, the end and a tool's included, none merged."""
 
     def question(self, draw: random.Random) -> str:
         """A random question: a string of `shortest` to `longest` symbols."""
@@ -79,7 +69,6 @@ class Task(ABC):
 
     @property
     def longest_prompt(self) -> int:
-        """Tokens in the longest prompt, `ASK` included."""
         return self.longest_question + 1
 
     def prompts(self, count: int, seed: str) -> list[tuple[int, ...]]:
@@ -88,7 +77,6 @@ class Task(ABC):
         return [tuple(self.tokenize(self.question(draw) + "=")) for _ in range(count)]
 
     def answer(self, prompt: Sequence[int]) -> list[int]:
-        """A right answer, `END` included."""
         return self.tokenize(self.solution(self.text(prompt)[:-1]) + ".")
 
     def demonstration(self, prompt: Sequence[int]) -> tuple[list[int], list[bool]]:
@@ -97,8 +85,7 @@ class Task(ABC):
         return answer, [True] * len(answer)
 
     def grade(self, prompt: Sequence[int], response: Sequence[int]) -> float:
-        """How right a response is, 0 to 1; `response` is all that follows the prompt, `END` and
-        what a tool answered included."""
+        """How right a response is, 0 to 1; `response` is all after the prompt, with `END`."""
         return self.score(self.text(prompt)[:-1], self.text(response).removesuffix("."))
 
     def reward(self, prompt: Sequence[int], response: Sequence[int]) -> float:
@@ -107,7 +94,6 @@ class Task(ABC):
         return float(grade >= self.config.pass_mark) if self.config.pass_mark else grade
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Token ids as people read them: "bca=", "abc."."""
         return "".join(self.pieces[token] for token in tokens)
 
     def tokenize(self, text: str) -> list[int]:
@@ -116,11 +102,7 @@ class Task(ABC):
 
 
 def similarity(given: str, right: str) -> float:
-    """How alike two texts are, 0 to 1: half for the right symbols, half for their places.
-
-    Symbols count by multiset overlap (Dice), places by position over the longer of the two texts.
-    Too long and too short both cost, so a policy learns to end. `right` is not empty.
-    """
+    """How alike texts are: half by symbols (multiset Dice), half by place; `right` is not empty."""
     shared = sum((Counter(given) & Counter(right)).values())
     placed = sum(a == b for a, b in zip(given, right, strict=False))
     overlap = 2 * shared / (len(given) + len(right))

@@ -1,8 +1,7 @@
-"""What travels between the actors: requests, trajectories, verdicts, training samples and uses.
+"""What travels between the actors: requests, trajectories, verdicts, samples, uses.
 
-Ids are strings, unique in a run; token ids and log-probabilities are kept as they were sampled, so
-nothing is ever tokenized twice and the importance ratio is exact (unless `--retokenize` asks for
-what a text-only interface costs).
+Ids are strings, unique in a run. Token ids and log-probabilities are kept as they were sampled, so
+the importance ratio is exact (unless `--retokenize` asks for what a text-only interface costs).
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory(Request):
-    """An ended sample. `tokens` is all that follows the prompt, tool answers included; the policy
-    generated those that `generated` marks. It may span policy versions, first to last token."""
+    """An ended sample. `tokens` is all that follows the prompt; the policy generated those that
+    `generated` marks, a tool the others. It may span policy versions, first to last token."""
 
     tokens: NDArray[np.int64]
     generated: NDArray[np.bool_]
@@ -40,12 +39,11 @@ class Trajectory(Request):
 
     @property
     def ended(self) -> bool:
-        """Whether it came to an end of its own or at the length limit, so that it can be judged."""
+        """Whether it ended of its own or at the length limit, so that it can be judged."""
         return self.finish in ("stop", "length")
 
     @property
     def response_tokens(self) -> int:
-        """Tokens that the policy generated, as far as is known: of text, those made from it."""
         return int(self.generated.sum())
 
 
@@ -72,11 +70,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Use:
-    """What the learner did with a sample, and how far the policy had moved from its sampler.
-
-    With w the ratio of learner to sampler probability of a token: the mean of log w, the share of
-    tokens that the objective cut off, the sum of w and of w². NaN where nothing was trained.
-    """
+    """What the learner did with a sample, and how far the policy had moved. With w the ratio of
+    learner to sampler probability of a token: the mean of log w, the share of tokens that the
+    objective cut off, the sum of w and of w². NaN where nothing was trained."""
 
     trajectory: str
     fate: str  # "trained", or "stale", "failed", "zero-advantage", "filtered"
@@ -111,8 +107,6 @@ def use_of(trajectory: Trajectory, fate: str, version: int, **ratios: float) -> 
 
 @dataclass(frozen=True)
 class TrainReport:
-    """One learner step."""
-
     uses: list[Use]
     updates: int  # optimizer updates
     loss: float  # means over minibatches; NaN when there was no sample

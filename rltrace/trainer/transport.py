@@ -9,18 +9,10 @@ from ray.exceptions import ObjectLostError
 from ray.util import get_node_ip_address
 from ray.util.placement_group import get_current_placement_group
 
+from rltrace.sync import transports
 from rltrace.sync.memory.control import reclaim
 from rltrace.sync.memory.place import shared_memory
 from rltrace.sync.object_store import ObjectStorePublisher, ObjectStoreSubscriber
-from rltrace.sync.transports import (
-    PublishedVersion,
-    RelayedPublisher,
-    RelayedSubscriber,
-    SharedMemoryPublisher,
-    SharedMemorySubscriber,
-    WeightPublisher,
-    WeightSubscriber,
-)
 from rltrace.trace.errors import RltraceError
 from rltrace.trainer.config import TrainerConfig
 
@@ -28,25 +20,25 @@ _NAME = "trainer"
 _LOOKS, _PAUSE_S = 20, 0.1
 
 
-def publisher_of(config: TrainerConfig) -> WeightPublisher:
+def publisher_of(config: TrainerConfig) -> transports.WeightPublisher:
     if config.sync == "naive":
         return ObjectStorePublisher()
     if config.sync == "bucketed":
-        return SharedMemoryPublisher(_place())
-    return RelayedPublisher(_place(), get_node_ip_address(), config.link_gbps)
+        return transports.SharedMemoryPublisher(_place())
+    return transports.RelayedPublisher(_place(), get_node_ip_address(), config.link_gbps)
 
 
-def subscriber_of(config: TrainerConfig) -> WeightSubscriber:
+def subscriber_of(config: TrainerConfig) -> transports.WeightSubscriber:
     """A rollout worker's side; it hears of the place with the first version."""
     if config.sync == "naive":
         return ObjectStoreSubscriber(config.link_gbps)
     if config.sync == "bucketed":
-        return SharedMemorySubscriber(config.link_gbps)
+        return transports.SharedMemorySubscriber(config.link_gbps)
     return _Relayed(changes=config.sync == "delta")
 
 
-class _Relayed(RelayedSubscriber):
-    def fetch(self, manifest: PublishedVersion) -> None:
+class _Relayed(transports.RelayedSubscriber):
+    def fetch(self, manifest: transports.PublishedVersion) -> None:
         """As Ray says it of its own objects: the learner died with what was to be read."""
         try:
             super().fetch(manifest)
@@ -55,8 +47,7 @@ class _Relayed(RelayedSubscriber):
 
 
 def forget_weights(config: TrainerConfig) -> None:
-    """Frees the memory of weights whose actors are gone; those of a cluster that goes on take a
-    moment to end."""
+    """Frees the memory of weights whose actors are gone, or are about to end."""
     for _ in range(_LOOKS if config.sync != "naive" else 0):
         reclaim(shared_memory())
         if not any(shared_memory().glob(f"{_NAME}-*")):

@@ -1,7 +1,6 @@
-"""Ways to move weights on one host, side by side, against what this machine's memory can do.
+"""Ways to move weights on one host, side by side, against this machine's memory.
 
-`measuring.measure` has each way (`ways.Way`) publish to 1, 2, 4 … receivers with tensors of their
-own, which are compared by digest after each round, outside the time. A round's floor is (1 + N)
-copies of the weights at the rate of two threads of memcpy, probed in that round: each byte has to
-be written once where others can read it, and once into every receiver.
+`measuring.measure` publishes each way to 1, 2, 4 … receivers, which are compared by digest after
+each round. A round's floor is (1 + N) copies at the rate of two threads of memcpy: each byte is
+written once for all, and once into every receiver.
 """

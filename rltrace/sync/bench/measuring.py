@@ -1,5 +1,4 @@
-"""Rounds of all ways in turn, for each number of receivers, each update against the memory of its
-own moment."""
+"""Measures all ways in turn, for each number of receivers, beside memcpy."""
 
 from __future__ import annotations
 
@@ -42,36 +41,22 @@ class SharedMemorySlots(Way):
         return "rltrace.sync" if self.digests else "rltrace.sync, no digests"
 
     def copies(self, receivers: int) -> int:
-        """Two slots."""
         return 2
 
     def sender(self, setting: BenchSetting) -> Sender:
-        publisher = Publisher.open(
-            layout_of(_shapes(setting)),
-            _place(setting),
-            spare=0,
-            hashing=self.digests,
-            patience_s=1.0,
-        )
+        import torch
+
+        shapes = {  # of tensors without memory
+            name: torch.empty(shape, dtype=getattr(torch, torch_name(code)), device="meta")
+            for name, (code, shape) in setting.model.tensors.items()
+        }
+        options: dict[str, Any] = {"spare": 0, "hashing": self.digests, "patience_s": 1.0}
+        publisher = Publisher.open(layout_of(shapes), _place(setting), **options)
         return Sender(lambda number, w: publisher.publish(w, number), publisher.close)
 
     def receiver(self, setting: BenchSetting, number: int, weights: Weights) -> Receive:
         subscriber = Subscriber.connect(_place(setting), threads=setting.threads)
-
-        def receive(number: Any) -> None:
-            subscriber.pull_into(weights, at_least=int(number), verify=self.digests)
-
-        return receive
-
-
-def _shapes(setting: BenchSetting) -> Weights:
-    """Tensors without memory: only their shapes and types are looked at."""
-    import torch
-
-    return {
-        name: torch.empty(shape, dtype=getattr(torch, torch_name(code)), device="meta")
-        for name, (code, shape) in setting.model.tensors.items()
-    }
+        return lambda number: subscriber.pull_into(weights, int(number), self.digests)
 
 
 def _place(setting: BenchSetting) -> str:
@@ -79,25 +64,18 @@ def _place(setting: BenchSetting) -> str:
 
 
 OWN: tuple[Way, ...] = (SharedMemorySlots(), SharedMemorySlots(digests=False))
-
-WARM_UPS = 3
-"""Updates of each way that are not counted: they touch all its buffers for the first time."""
-SEED = 0
-"""Of the order in which ways take their turns, which is another one in each round."""
-
+WARM_UPS = 3  # updates of each way that are not counted: they touch its buffers for the first time
+SEED = 0  # of the order in which ways take their turns, another one in each round
 _COPIES = 3  # of the weights at the learner: two states, and the probe's
 _PROCESS_BYTES = 250 << 20  # of a receiver, before it has weights
 _ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MARK = "RLTRACE_SYNC_BENCH"
-
-Tell = Callable[[str, bool], None]
-"""Is given what is being measured, and whether it is another number of receivers than before."""
+Tell = Callable[[str, bool], None]  # what is measured, and whether the count is new
 
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds of one version. `one_thread_s` and `two_threads_s`: memcpy of the weights, just
-    before; `stall_s`: of the learner; `end_s`: until the last receiver had it."""
+    """Seconds: memcpy by one and two threads, the learner's stall, until the last had it."""
 
     receivers: int
     one_thread_s: float
@@ -107,19 +85,17 @@ class Round:
 
     @property
     def stall_memcpys(self) -> float:
-        """The stall in copies of the weights by one thread."""
         return self.stall_s / self.one_thread_s
 
     @property
     def floor_share(self) -> float:
-        """How much of the whole time the floor is: 1 is as fast as memory, for memcpy."""
+        """The floor as a share of the whole time: 1 is as fast as memory, for memcpy."""
         return (1 + self.receivers) * self.two_threads_s / self.end_s
 
 
 @dataclass
 class BenchRow:
-    """One way with so many receivers: its rounds, or why there are none. `between_bytes`: see
-    `Way.between_bytes`."""
+    """One way with so many receivers: its rounds, or why there are none."""
 
     way: str
     receivers: int
@@ -128,8 +104,7 @@ class BenchRow:
     rounds: list[Round] = field(default_factory=list)
 
     def times(self, other: BenchRow) -> float:
-        """How often as long as another way's its updates take until the last receiver has them: the
-        median over the rounds, in each of which the two took turns."""
+        """The median, over the rounds, of this way's time over another's in the same round."""
         pairs = zip(self.rounds, other.rounds, strict=True)
         return statistics.median(mine.end_s / theirs.end_s for mine, theirs in pairs)
 
@@ -141,11 +116,8 @@ def measure(
     rounds: int,
     tell: Tell = lambda now, is_new: None,
 ) -> list[BenchRow]:
-    """Publishes `rounds` versions each way to each number of receivers, after some that warm up.
-
-    Errors: `RltraceError` where there is too little memory, or a receiver of rltrace.sync fails or
-    does not hold what was published. What another way fails at is told in its rows.
-    """
+    """Publishes `rounds` versions each way to each number of receivers. Errors: `RltraceError` for
+    too little memory, or where rltrace.sync fails; what another way fails at is in its rows."""
     table = [
         [(w, BenchRow(w.name, n, w.between_bytes(model.bytes, n), w.missing(n))) for w in ways]
         for n in counts
@@ -187,7 +159,6 @@ def measure(
 def _turns(
     todo: list[tuple[Way, BenchRow]], rounds: int, count: int, tell: Tell
 ) -> Iterator[tuple[Way, BenchRow]]:
-    """All ways in each round, in an order of its own."""
     chance, began = random.Random(SEED), time.monotonic()
     for number in range(WARM_UPS + rounds):
         for way, row in chance.sample(todo, len(todo)):
@@ -199,8 +170,6 @@ def _turns(
 
 
 class _Sides:
-    """Both sides of all ways, for one number of receivers."""
-
     def __init__(
         self,
         model: Model,
@@ -221,7 +190,6 @@ class _Sides:
         self._sides: dict[str, tuple[BenchSetting, Sender, Crowd, Iterator[int]]] = {}
 
     def open(self, way: Way) -> None:
-        """Makes both sides of a way ready."""
         place = tempfile.mkdtemp(prefix="way-", dir=self._folder)
         self._opened.callback(shutil.rmtree, place, ignore_errors=True)
         setting = BenchSetting(self._model, self._count, place, self._each)
@@ -234,7 +202,6 @@ class _Sides:
         self._sides[way.name] = setting, sender, receivers, itertools.count(1)
 
     def round(self, way: Way) -> Round:
-        """One version."""
         setting, sender, receivers, numbers = self._sides[way.name]
         number = next(numbers)
         weights, wanted = self._wanted[receivers.turn()]
@@ -253,8 +220,7 @@ class _Sides:
 
 
 def _leave_out(found: list[tuple[Way, BenchRow]], model: Model, count: int) -> None:
-    """Notes the ways for which there is no memory beside those before them. Errors: `RltraceError`
-    where there is none for rltrace.sync."""
+    """Notes the ways for which there is no memory. Errors: `RltraceError` for rltrace.sync."""
     free, needed = available_bytes(), (_COPIES + count) * model.bytes + count * _PROCESS_BYTES
     for way, row in found:
         takes = way.copies(count) * model.bytes
@@ -272,8 +238,7 @@ def _leave_out(found: list[tuple[Way, BenchRow]], model: Model, count: int) -> N
 
 @contextmanager
 def _ended_well() -> Iterator[tuple[Path, Path]]:
-    """A folder in shared memory, and one with a short path. A signal that ends this leaves no
-    process and no file behind, whatever runs as it comes."""
+    """A folder in shared memory, and one with a short path. Signals leave no process, no file."""
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in _ENDINGS} if is_main else {}
     os.environ[_MARK] = mark = secrets.token_hex(8)
@@ -306,8 +271,7 @@ def _ended_well() -> Iterator[tuple[Path, Path]]:
 
 
 def _started(mark: str, before: Collection[int] = ()) -> list[int]:
-    """The processes below this one, and those that bear the mark (it is lost where one names itself
-    anew, as Ray's do), but for those that were there `before`."""
+    """The processes below this one or with the mark, which some lose, but for those `before`."""
     parents, found = dict[int, int](), [os.getpid()]
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -1,5 +1,4 @@
-"""What is moved: the tensors of a model by name, type and shape, filled with random bits; and what
-copying them takes on this machine, now, by the C library's memcpy."""
+"""The tensors of a model, filled with random bits, and what copying them takes."""
 
 from __future__ import annotations
 
@@ -23,14 +22,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MOST_HEADER_BYTES = 100 << 20
-
 Weights = dict[str, "Tensor"]
 
 
 @dataclass(frozen=True)
 class Model:
-    """Tensors by name: (type, shape), a type being a code of `rltrace.sync.memory.dtypes`. `asked_bytes`
-    is what it was cut to, as near as whole layers come; 0: it is not cut."""
+    """Tensors by name: (type, shape), a type being a code of `rltrace.sync.memory.dtypes`.
+    `asked_bytes` is what it was cut to, as near as whole layers come; 0: it is not cut."""
 
     name: str
     tensors: Mapping[str, tuple[str, tuple[int, ...]]]
@@ -38,7 +36,6 @@ class Model:
 
     @property
     def bytes(self) -> int:
-        """Of all tensors."""
         return sum(ITEM_BYTES[code] * prod(shape) for code, shape in self.tensors.values())
 
     def made(self, seed: int) -> Weights:
@@ -58,12 +55,8 @@ class Model:
 
 
 def model_of(name: str, megabytes: float = 0.0) -> Model:
-    """A model that is known by name, with as many whole layers (one at least) and rows of its
-    embedding as make about `megabytes` (10⁶ bytes; 0: all of it); or the tensors of a safetensors
-    file, whole.
-
-    Errors: `RltraceError` for what is neither.
-    """
+    """A known model, with as many whole layers as make about `megabytes` (10⁶ bytes; 0: all), or
+    the tensors of a safetensors file. Errors: `RltraceError`."""
     known = packaged_toml("sync/bench/models.toml")
     if name in known:
         return _scaled(name, known[name], megabytes)
@@ -110,8 +103,6 @@ def _of_file(path: Path) -> Model:
             for name, about in said.items()
             if name != "__metadata__"
         }
-    except RltraceError:
-        raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RltraceError(f"{path} is no safetensors file: {error}", UNREADABLE) from error
     return Model(path.name, tensors)
@@ -124,8 +115,6 @@ def seconds(do: Callable[[], object]) -> float:
 
 
 class Memory:
-    """Copies of some weights into others of the same shapes, all pages of which are there."""
-
     def __init__(self, weights: Weights, into: Weights) -> None:
         self._kept = weights, into
         self._pairs = [
@@ -135,12 +124,9 @@ class Memory:
         self._second = ThreadPoolExecutor(1, thread_name_prefix="rltrace.sync")
 
     def one_thread_s(self) -> float:
-        """By one thread, tensor by tensor."""
         return seconds(lambda: self._copy(0, 1))
 
     def two_threads_s(self) -> float:
-        """Half of each tensor by each of two threads."""
-
         def both() -> None:
             second = self._second.submit(self._copy, 1, 2)
             self._copy(0, 2)

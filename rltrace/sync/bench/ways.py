@@ -1,4 +1,4 @@
-"""What a way of moving weights has to offer to be measured, and the receivers that it is given."""
+"""What a way of moving weights offers to be measured, and its receivers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _PATIENCE_S = 300.0
 _GRACE_S = 2.0
-OTHER_BITS = 99
-"""The seed of what receivers hold at first."""
-
-Receive = Callable[[Any], None]
-"""Brings what was told of (see `Sender.send`) into a receiver's own tensors."""
+OTHER_BITS = 99  # the seed of what receivers hold at first
+Receive = Callable[[Any], object]  # brings what was told of into a receiver's own tensors
 
 
 @dataclass(frozen=True)
 class BenchSetting:
-    """One learner and so many receivers. `folder` is in shared memory, and the way's own.
-    `threads` is how many a receiver may use; the learner has `default_threads`."""
+    """One learner and its receivers, with `threads` each. `folder` is in shared memory."""
 
     model: Model
     receivers: int
@@ -37,28 +33,18 @@ class BenchSetting:
 
 @dataclass(frozen=True)
 class Sender:
-    """The learner's side."""
-
-    send: Callable[[int, Weights], Any]
-    """Makes the weights version number n, which counts from 1. They may change as soon as this
-    returns. What it returns is told to the receivers, where they are told after."""
-
+    send: Callable[[int, Weights], Any]  # makes version n, from 1 on; returns what to tell
     close: Callable[[], None] = lambda: None
-    """Frees everything."""
 
 
 class Way:
     """A way to move weights. It is sent to the receivers' processes, so it holds no state."""
 
-    told_first = True
-    """Whether receivers wait for the version, or take part in it; else they are told after."""
-
-    in_crowd = True
-    """Whether its receivers are those of the crowd; else they are processes of their own."""
+    told_first = True  # whether receivers wait for the version; else they are told after
+    in_crowd = True  # whether its receivers are of the crowd; else processes of their own
 
     @property
     def name(self) -> str:
-        """What it is called in tables."""
         raise NotImplementedError
 
     def missing(self, receivers: int) -> str:
@@ -66,13 +52,11 @@ class Way:
         return ""
 
     def between_bytes(self, size_bytes: int, receivers: int) -> int:
-        """Bytes that a version takes between the learner's tensors and the receivers' own: copies
-        in shared memory, or what went over connections."""
+        """Bytes of a version between both sides' tensors: copied in memory, or sent."""
         return size_bytes
 
     def copies(self, receivers: int) -> int:
-        """Copies of the weights that it keeps on both sides, beside the learner's tensors and those
-        that all ways' receivers share."""
+        """Copies of the weights that it keeps, beside those that all ways need."""
         return 0
 
     def session(self, model: Model, folder: Path) -> AbstractContextManager[None]:
@@ -80,7 +64,6 @@ class Way:
         return nullcontext()
 
     def receivers(self, setting: BenchSetting, crowd: Crowd) -> Crowd:
-        """The crowd, or its own."""
         return crowd
 
     def sender(self, setting: BenchSetting) -> Sender:
@@ -102,9 +85,8 @@ class Crowd:
         self._processes: list[BaseProcess] = []
         for number in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_receive, args=(theirs, model, number, threads), daemon=True
-            )
+            told = (theirs, model, number, threads)
+            process = context.Process(target=_receive, args=told, daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -134,12 +116,10 @@ class Crowd:
         return [float(end) for end in self._answers()]
 
     def digests(self) -> list[str]:
-        """Of what each holds."""
         self._ask("digest", "", None)
         return [str(found) for found in self._answers()]
 
     def close(self) -> None:
-        """Ends them."""
         for pipe in self._pipes:
             with suppress(OSError):
                 pipe.send(("end", "", None))
@@ -150,7 +130,6 @@ class Crowd:
             process.join()
 
     def _ask(self, *asked: Any) -> None:
-        """Sends the same to each process."""
         try:
             for pipe in self._pipes:
                 pipe.send(asked)
@@ -174,13 +153,12 @@ class Crowd:
 
 
 def _receive(pipe: Connection, model: Model, number: int, threads: int) -> None:
-    """A receiver: does what it is told until the pipe ends."""
     import torch
 
     torch.set_num_threads(threads)
     weights = model.made(OTHER_BITS)
     receives: dict[str, Receive] = {}
-    try:
+    with suppress(EOFError, BrokenPipeError):
         pipe.send("here")
         while True:
             asked, which, what = pipe.recv()
@@ -199,5 +177,3 @@ def _receive(pipe: Connection, model: Model, number: int, threads: int) -> None:
                     pipe.send(time.monotonic())
             except Exception as error:
                 pipe.send(RuntimeError(repr(error)))
-    except (EOFError, BrokenPipeError):
-        return

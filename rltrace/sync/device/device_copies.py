@@ -19,17 +19,12 @@ if TYPE_CHECKING:
     from rltrace.sync.device.device_memory import Cuda
 
 _log = logging.getLogger("rltrace.sync")
-
-PIECE_BYTES = 64 << 20
-"""Of copies over the link: each has an event, so blocks are hashed so far behind them."""
-_ALONE_FROM_BYTES = 1 << 20
-"""What is smaller is gathered on the device first: the link has a price for each copy."""
+PIECE_BYTES = 64 << 20  # over the link: hashing is so far behind the copies
+_ALONE_FROM_BYTES = 1 << 20  # smaller ones are gathered on the device: each copy has a price
 _LARGE_BYTES = 4 << 20  # on a device: smaller tensors are copied many at a time
 _KNOWN = ("BF16", "F16", "F32")  # to kernels that copy many
-
 Kinds = dict[tuple[Any, Any], tuple[list[Any], list[Any]]]
-Part = tuple[int, int, int]
-"""Of an entry: its number, and the part's first byte and the first one after it."""
+Part = tuple[int, int, int]  # of an entry: its number, the part's first byte and the one after
 
 
 def in_a_row(tensor: Any) -> Any:
@@ -38,8 +33,7 @@ def in_a_row(tensor: Any) -> Any:
 
 
 def gather(kinds: Kinds, one: Any, other: Any) -> None:
-    """Puts two tensors, of which one is to be copied to the other, with those of the same types: as
-    bytes where they are of one type that not every kernel knows."""
+    """Puts two tensors with those of the same types; as bytes where a kernel may not know these."""
     import torch
 
     known = {f"torch.{torch_name(code)}" for code in _KNOWN}
@@ -51,8 +45,6 @@ def gather(kinds: Kinds, one: Any, other: Any) -> None:
 
 
 class Within:
-    """Copies between slots in a device's memory and tensors of the device, many at a time."""
-
     def __init__(self, layout: Layout, device: Cuda) -> None:
         self.device = device
         self._entries = layout.entries
@@ -67,9 +59,8 @@ class Within:
     def copy(
         self, data: Any, tensors: Sequence[Any], far: list[int], odd: set[int], to_slot: bool
     ) -> list[int]:
-        """Queues it for all tensors of the device that have an address in `far` (0: none); those of
-        the numbers `odd` are of another type than their entry. Returns the numbers of those that
-        lie on another device, to be copied one by one: their address in `far` is 0 then."""
+        """Queues it for tensors with an address in `far` (0: none); those in `odd` have another
+        type. Returns those of another device, to be copied one by one; their address becomes 0."""
         views, base, device = self.views(data), data.data_ptr(), self.device
         left: list[int] = []
         if not device.is_alone:
@@ -78,9 +69,9 @@ class Within:
                 far[number] = 0
         for number in self._large:
             if far[number] and number not in odd:
-                entry, at = self._entries[number], far[number]
-                here = base + entry.offset
-                to, source = (here, at) if to_slot else (at, here)
+                entry = self._entries[number]
+                here, there = base + entry.offset, far[number]
+                to, source = (here, there) if to_slot else (there, here)
                 device.move(to, source, entry.bytes)
         kinds: Kinds = {}
         for group in self._small.values():
@@ -92,12 +83,10 @@ class Within:
             if far[number]:
                 gather(kinds, views[number], tensors[number])
         for ours, theirs in kinds.values():
-            to_, source_ = (ours, theirs) if to_slot else (theirs, ours)
-            device.copy(to_, source_)
+            device.copy(*((ours, theirs) if to_slot else (theirs, ours)))
         return left
 
     def views(self, data: Any) -> list[Any]:
-        """The entries of a slot as tensors, made once."""
         address = data.data_ptr()
         if address not in self._views:
             self._views[address] = [torch_view(data, entry) for entry in self._entries]
@@ -105,29 +94,23 @@ class Within:
 
 
 class Crossing:
-    """Copies between a slot of this host and tensors of a device, at the link's speed: from
-    page-locked memory, in pieces, each of which is there to be hashed while the next one is on its
-    way. What is small, or of another type, goes through a piece of the device's memory that is
-    taken once. A thread issues the copies."""
+    """Copies between a host's page-locked slot and tensors of a device, in pieces: each is hashed
+    while the next is on its way. Small or cast ones go through a piece of the device's memory."""
 
     def __init__(self, layout: Layout, device: Cuda) -> None:
-        self._entries = layout.entries
-        self._device = device
+        self._entries, self._device = layout.entries, device
         self._thread: ThreadPoolExecutor | None = None
-        self._host = 0
+        self._host, self._to_device = 0, False
         self._tensors: dict[int, Any] = {}
-        self._to_device = False
         self._stage: Any = None
         self._marks: list[Any] = []
-        self._issued = 0
         self._begins: list[int] = []
-        self._reached = 0
+        self._issued = self._reached = 0
         self._changed = threading.Condition()
         self._copying: Future[None] | None = None
 
     def start(self, host: int, tensors: dict[int, Any], to_device: bool, *after: Any) -> None:
-        """Begins to copy what the entries of these numbers have in a slot that lies, page-locked,
-        at `host`, from their tensors or to them. After it `finish` has to be called."""
+        """Begins to copy these entries, from or to a page-locked slot at `host`; then `finish`."""
         self._host, self._tensors, self._to_device = host, tensors, to_device
         pieces = self._pieces(sorted(tensors))
         self._begins = [self._entries[piece[0][0]].offset + piece[0][1] for piece in pieces]
@@ -150,23 +133,20 @@ class Crossing:
             self._reached = max(self._reached, *self._begins[last : last + 1], end)
 
     def finish(self) -> None:
-        """Until all is copied, or nothing is on its way any more. Errors: whatever the device
-        raised."""
+        """Until nothing is on its way. Errors: whatever the device raised."""
         copying, self._copying = self._copying, None
-        if copying is not None:
-            try:
+        try:
+            if copying is not None:
                 copying.result()
-            finally:
-                self._tensors = {}
+        finally:
+            self._tensors = {}
 
     def close(self) -> None:
-        """Ends the thread."""
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
 
     def _pieces(self, numbers: Sequence[int]) -> list[list[Part]]:
-        """What is copied, in the slot's order."""
         pieces: list[list[Part]] = []
         room = 0
         for number in numbers:
@@ -213,7 +193,6 @@ class Crossing:
         return self._entries[part[0]].offset + part[2]
 
     def _gather(self, parts: list[Part], dtypes: dict[int, Any]) -> None:
-        """Copies parts that lie beside each other in the slot, by way of the device's piece."""
         import torch
 
         if self._stage is None:
@@ -278,9 +257,8 @@ class FarSide:
         to_device: bool,
         *after: Any,
     ) -> tuple[Crossing | None, list[int]]:
-        """Has those tensors on their way that have an address in `far`, to be finished by the
-        caller, and returns the numbers of those that it has to copy one by one. `path` is the
-        slot's file, where its memory may only be read."""
+        """Has tensors with an address in `far` on their way, to be finished by the caller; returns
+        the numbers of those left to copy. `path`: of a slot whose memory may only be read."""
         numbers = [number for number, address in enumerate(far) if address]
         device = self.device_at_hand(tensors[numbers[0]]) if numbers else None
         host = device.pinned(data, path) if device is not None else 0
@@ -293,7 +271,6 @@ class FarSide:
         return self._crossing if ours else None, [n for n in numbers if n not in ours]
 
     def close(self) -> None:
-        """Lets go of what it holds of the device."""
         if self._crossing is not None:
             self._crossing.close()
         self._device = self._crossing = self._within = None

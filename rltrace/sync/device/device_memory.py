@@ -1,10 +1,19 @@
-"""Memory of a device, and copies to and from it in a queue of their own.
+"""A device's memory, copies in a queue of its own, and digests there.
 
-`Cuda` is the device of this process. Its memory is taken from the driver (cudaMalloc), apart from
-torch's: torch hands out parts of its blocks, which no other process can open alone, and takes them
-back. For tests `RLTRACE_SYNC_DEVICE` names a module whose `StandIn` takes its place.
+`Cuda` takes its memory from the driver: no other process can open a part of torch's blocks alone.
+For tests `RLTRACE_SYNC_DEVICE` names a module whose `StandIn` takes its place. Neither this nor
+torch is loaded unless a tensor or a policy lies on a device.
 
-Nothing here is loaded, nor torch, unless a tensor or a policy lies on a device.
+Digests of blocks are of another kind than xxh3, as the host does not read them. With all arithmetic
+modulo 2**64, word i (8 bytes, little-endian, the last one filled up with zeros) of a block is mixed
+with its place, and the sum over the block is its digest:
+
+    z = word ^ (i + 1) * KEY;  z = (z ^ z >> 32) * MIX;  z = (z ^ z >> 32) * MIX_AGAIN
+
+Each step can be undone, so a block in which one word differs has another digest; words in each
+other's places differ by their keys; a sum takes any order, so no thread waits. It is for damage and
+torn copies, not against an attacker. The constants are odd: the multipliers of Knuth's MMIX
+generator, of xorshift64* (Vigna) and one of L'Ecuyer's table for 2**64.
 """
 
 from __future__ import annotations
@@ -35,15 +44,22 @@ from rltrace.trace.job_exceptions import from_outside
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 _UNIT_BYTES = 2 << 20  # what the driver maps at a time: smaller pieces would share one
 _ANY_WAY, _LAZY_PEERS, _PORTABLE, _READ_ONLY = 4, 1, 1, 8  # of the CUDA runtime's interface
+KEY, MIX, MIX_AGAIN = 0x5851F42D4C957F2D, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85
+WORDS = BLOCK_BYTES // 8
+_log = logging.getLogger("rltrace.sync")
+_LOW = 0xFFFFFFFF
+_STEP = 2048
+_STRIDE = _STEP * KEY % (1 << 64)
+_BLOCKS_AT_ONCE = 64  # by torch: its temporaries take three times their bytes
+_own: dict[bytes, int] = {}
+_pinned: dict[int, int] = {}
 
 
 @dataclass
 class DeviceMemory:
-    """Device memory of this process: `data` (uint8, zeros at first), and the handle by which
-    others open it. It stays until `free`."""
+    """Device memory of this process (uint8, zeros at first), with the handle for others."""
 
     data: Tensor
     handle: bytes
@@ -51,7 +67,6 @@ class DeviceMemory:
 
 
 def device_of(tensor: Any) -> Cuda:
-    """Of a tensor that lies on one."""
     return _stand_in() or Cuda(tensor.get_device())
 
 
@@ -77,9 +92,8 @@ def device_named(name: str) -> Cuda:
 
 
 class Cuda:
-    """A GPU, with a stream of its own: not for several threads at once, but for the events of
-    `mark`. `name` is the same in every process of the host; `is_alone`: no tensor can lie on
-    another one. Errors: `RltraceError` where it cannot be used here."""
+    """A GPU with a stream of its own, for one thread but for `mark`. `name` is the same in every
+    process; `is_alone`: it is the only one. Errors: `RltraceError` where it cannot be used here."""
 
     def __init__(self, index: int) -> None:
         self._torch = _torch_with_cuda()
@@ -92,7 +106,6 @@ class Cuda:
         self.is_alone = self._torch.cuda.device_count() == 1
 
     def owns(self, tensor: Any) -> bool:
-        """Whether a tensor lies on it."""
         return bool(tensor.get_device() == self._index)
 
     def allocate(self, size: int) -> DeviceMemory:
@@ -129,8 +142,7 @@ class Cuda:
         return DeviceMemory(data, key, free_it)
 
     def open(self, handle: bytes, size: int, let_go: Callable[[], None]) -> Tensor:
-        """Another's memory, in place (uint8). `let_go` is called when no tensor is over it any
-        more. Errors: `RltraceError` where it is gone."""
+        """Another's memory, in place; `let_go` ends it. Errors: `RltraceError` where it is gone."""
         pointer, torch, runtime = ctypes.c_void_p(), self._torch, self._runtime
         address, index = _own.get(handle, 0), self._index  # the driver opens none of one's own
         if not address:
@@ -152,13 +164,11 @@ class Cuda:
         return self._over(raw)
 
     def free_bytes(self) -> int:
-        """What can still be allocated."""
         return int(self._torch.cuda.mem_get_info(self._index)[0])
 
     def pinned(self, data: NDArray[np.uint8], path: Path | None) -> int:
-        """Page-locks memory of the host until the array is gone, once, so that copies run at the
-        link's speed and beside this process. `path`: the file that a read-only array maps whole
-        from some page on. Returns an address of the same bytes; 0 where it cannot be done."""
+        """Page-locks an array's memory until it is gone. `path`: of the file that a read-only one
+        maps, from some page on. Returns an address of the same bytes; 0 where it cannot be done."""
         address = data.ctypes.data
         if address not in _pinned:
             finalize(data, _pinned.pop, address, None)
@@ -198,8 +208,7 @@ class Cuda:
 
     @contextmanager
     def queue(self, *after: Any) -> Iterator[None]:
-        """What is copied within begins after all that; when it ends, all of it is complete, also
-        where an error ends it."""
+        """What is copied within begins after `after`, and is complete at the end in any case."""
         with self._torch.cuda.stream(self._stream):
             for event in after:
                 self._stream.wait_event(event)
@@ -213,20 +222,17 @@ class Cuda:
         self._runtime("cudaMemcpyAsync", to, source, size, _ANY_WAY, self._stream.cuda_stream)
 
     def copy(self, to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
-        """Queues the copies of many tensors of one type into as many of one type: one launch for
-        dozens of them."""
+        """Queues the copies of many tensors of one type into as many of one type: few launches."""
         with self._torch.inference_mode():  # they may be parameters, and of an engine
             self._torch._foreach_copy_(list(to), list(source), non_blocking=True)
 
     def take(self, to: Tensor, source: Tensor) -> None:
-        """Copies in the order of the caller's own work on the device, rather than in the queue:
-        what it does next with the source comes after. Complete when `now()` is."""
+        """Copies in the order of the caller's own work, not in the queue: done when `now()` is."""
         to.copy_(source, non_blocking=True)
         source.record_stream(self._torch.cuda.current_stream(self._index))
 
     def mark(self, again: Any = None) -> Any:
-        """Queues an event, whose `synchronize()` returns when all before it is complete, in any
-        thread; the one given is used anew."""
+        """Queues an event (one given is used anew): `synchronize()` waits for all before it."""
         event = again or self._event()
         event.record(self._stream)
         return event
@@ -235,7 +241,7 @@ class Cuda:
         return self._torch.cuda.Event(blocking=True)  # else a core would spin through the copy
 
     def digests(self, data: Tensor) -> Digests:
-        """The block table of device memory (device_kernels.py), once all before it is complete."""
+        """The block table of device memory, once all before it is complete."""
         torch, blocks = self._torch, block_count(len(data))
         if self._found is None or len(self._found) != blocks:
             self._found = torch.empty(blocks, dtype=torch.int64, device=data.device)
@@ -255,10 +261,6 @@ class Cuda:
         if data.data_ptr() != raw.address:
             raise RltraceError("torch copies what it is to see in place", CANNOT_TELL)
         return data
-
-
-_own: dict[bytes, int] = {}
-_pinned: dict[int, int] = {}
 
 
 class _CudaError(RuntimeError):
@@ -302,7 +304,6 @@ class _Runtime:
 
 @cache
 def _loaded() -> ctypes.CDLL:
-    """Errors: `RltraceError` where there is none."""
     import torch
 
     name = f"libcudart.so.{(torch.version.cuda or '').partition('.')[0]}"
@@ -332,34 +333,8 @@ def _uuid(torch: Any, index: int) -> str:
     return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
 
 
-# A version that lies in device memory is not read by the host, so its blocks have digests of
-# another kind than xxh3. Block digest, with all arithmetic modulo 2**64: word i (8 bytes,
-# little-endian, the last one filled up with zeros) of a block is mixed with its place, and the sum
-# over the block is its digest:
-#
-#     z = word ^ (i + 1) * KEY;  z = (z ^ z >> 32) * MIX;  z = (z ^ z >> 32) * MIX_AGAIN
-#
-# Each step can be undone, so a block in which one word differs always has another digest; words in
-# each other's places differ by their keys; and a sum takes any order, so that no thread waits for
-# another. It is for damage and torn copies, not against somebody who looks for two equal ones. The
-# constants are odd: the multipliers of Knuth's MMIX generator, of xorshift64* (Vigna) and one of
-# L'Ecuyer's table for 2**64.
-
-KEY, MIX, MIX_AGAIN = 0x5851F42D4C957F2D, 0x2545F4914F6CDD1D, 0x369DEA0F31A53F85
-WORDS = BLOCK_BYTES // 8
-
-_log = logging.getLogger("rltrace.sync")
-
-_LOW = 0xFFFFFFFF
-_STEP = 2048
-_STRIDE = _STEP * KEY % (1 << 64)
-_BLOCKS_AT_ONCE = 64  # by torch: its temporaries take three times their bytes
-
-
 def block_digests(data: Tensor, found: Tensor) -> None:
-    """Digests of the blocks of `data` (uint8, a multiple of 8 bytes, contiguous, where words can
-    lie) into `found` (int64, one for each), on the current stream; allocates nothing with Triton.
-    """
+    """Digests of `data` (uint8, whole words) into `found` (int64, one a block), on this stream."""
     import torch
 
     words = data.view(torch.int64)
@@ -406,8 +381,8 @@ def _mixed(words: Tensor, keys: Tensor) -> Tensor:
 
 @cache
 def _has_kernel(index: int) -> bool:
-    """Whether the kernel can be compiled for a device (which takes Triton, and a C compiler for it)
-    and gives there what torch does. Otherwise it is said once, and torch's way is taken."""
+    """Whether the kernel can be compiled for a device (with Triton and a C compiler) and gives
+    there what torch does. Otherwise it is said once, and torch's way is taken."""
     import torch
 
     device = "cpu" if index < 0 else f"cuda:{index}"

@@ -1,4 +1,4 @@
-"""The Triton kernels of device_kernels.py, which says what they work out."""
+"""The Triton kernel of `device_memory`, which says what it works out."""
 
 from __future__ import annotations
 

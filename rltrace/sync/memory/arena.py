@@ -1,13 +1,12 @@
-"""The slots of one policy on one host: a single writer, any number of readers, no waiting.
+"""The slots of one policy on one host: one writer, many readers, no waiting.
 
     rltrace-control                    what everyone agrees by (control.py)
     slot-<generation>-<n>.safetensors  the data of one version each (slots.py), or its place
     rltrace-writer, rltrace-present    locks: the one writer; everyone who has it open
 
-A version is written into a slot that is neither the latest nor leased, under an exclusive lock on
-the slot's file, and becomes the latest by one store. A reader takes a shared lock on the slot that
-the word names and then looks whether the slot still holds that version. All locks are the kernel's
-and end with their process, so there is nothing to clean up after one that was killed.
+A version is written into a slot that is neither the latest nor leased, under an exclusive lock, and
+becomes the latest by one store. A reader takes a shared lock on the slot that the word names, then
+looks whether it still holds that version. The kernel ends all locks with their process.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ from rltrace.trace.errors import RltraceError, WrongUsage
 if TYPE_CHECKING:
     from torch import Tensor
 
-SILENCE_S = 2.0
-"""A side that says nothing for so long is gone; whoever has nothing to say says so more often."""
+SILENCE_S = 2.0  # a side that says nothing for so long is gone
 _POLL_S = 0.0002
 
 
@@ -58,8 +56,7 @@ class ReplacedError(RltraceError):
 
 
 class Arena:
-    """One process's hold on a policy's slots. `Arena.create` for the writer, `Arena.attach` for
-    readers."""
+    """One process's hold on a policy's slots, to write them or to read them."""
 
     def __init__(
         self, folder: Path, control: Control, slots: FileSlots, present: Lock, writer: Lock | None
@@ -83,14 +80,10 @@ class Arena:
         run: str | None = None,
         is_relay: bool = False,
     ) -> Arena:
-        """Opens a policy for writing, and takes its memory now: `slots` times the layout's bytes.
-        Up to `spare` further ones are made when readers are slow. A policy that stands there is
-        taken over: its slots are reused where the layout is the same, its latest version stays,
-        unless it is of another `run` (16 hexadecimal digits; None takes over whatever there is).
-        What dead processes have left beside it is removed.
-
-        Errors: `RltraceError` where it has a live writer or there is too little memory.
-        """
+        """Opens a policy for writing, and takes its memory now: `slots` times the layout's bytes;
+        up to `spare` more while readers are slow. Takes over slots of the same layout, and the
+        latest version unless it is of another `run` (16 hexadecimal digits; None: any). Removes
+        what dead processes left. Errors: `RltraceError` for a live writer or too little memory."""
         if not 2 <= slots <= slots + spare <= MOST_SLOTS:
             said = f"{slots} slots and {spare} spare: it takes 2 to {MOST_SLOTS} in all"
             raise WrongUsage(said)
@@ -115,10 +108,7 @@ class Arena:
 
     @staticmethod
     def attach(where: str, timeout_s: float = 0.0) -> Arena:
-        """Opens a policy for reading; waits for one that is not there yet.
-
-        Errors: `RltraceError` where there is none in time.
-        """
+        """Opens a policy for reading; waits for one that is not there. Errors: `RltraceError`."""
         folder, deadline = folder_of(where), time.monotonic() + timeout_s
         memory = slots_of(where)
         while True:
@@ -140,7 +130,6 @@ class Arena:
         return None if manifest is None else manifest.version
 
     def manifest(self) -> Manifest | None:
-        """Of the latest version; None before the first. Errors: `ReplacedError`."""
         while True:
             self._check_place()
             word = self.control.latest
@@ -166,12 +155,8 @@ class Arena:
         return Behind()
 
     def lease(self, version: Version | None = None) -> Lease | None:
-        """Holds the latest version, or a given one, as long as the lease lives: its slot is not
-        written to. None where nothing is published, or the given version is gone.
-
-        Errors: `ReplacedError`; `RltraceError` where something else has removed, cut or
-        overwritten the memory.
-        """
+        """Keeps the latest version, or a given one, as long as the lease lives; None: it is gone.
+        Errors: `ReplacedError`; `RltraceError` where the memory was removed, cut or overwritten."""
         while True:
             self._check_place()
             word = self.control.latest if version is None else self.control.find(version)
@@ -202,8 +187,8 @@ class Arena:
                 raise RltraceError(f"{path} was removed while it was in use")
 
     def write(self, patience_s: float = 0.05) -> SlotWrite | None:
-        """A free slot to fill. Where readers hold all but the latest, waits that long, then makes a
-        spare one; None where there is no more room: leave this version out."""
+        """A free slot to fill. Where readers hold all but the latest, waits, then makes a spare
+        one; None where there is no more room: leave this version out."""
         if self._writer is None or self._writer.fd < 0:
             said = f"{self.folder.name} is not written by this process: it was closed, or forked"
             raise WrongUsage(said)
@@ -235,7 +220,6 @@ class Arena:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not been closed."""
         return self._let_go.alive
 
     def close(self) -> None:
@@ -283,12 +267,8 @@ class SlotWrite:
     def commit(
         self, step: int = -1, version: Version | None = None, hashed: bool = True
     ) -> Version:
-        """Makes what was filled in the latest version, by one store. A relay gives the `version`
-        that it has received; a publisher has the next one of its own. Not `hashed`: `digests` was
-        not filled in.
-
-        Errors: `RltraceError` where the version is not after the latest; then it is aborted.
-        """
+        """Makes this the latest version, by one store: a relay's `version`, or the next one; not
+        `hashed`: without digests. Errors: `RltraceError`, aborted, where that is not later."""
         control, latest = self.arena.control, None
         with suppress(RltraceError):  # it is damaged, which this version mends
             latest = self.arena.latest()
@@ -313,12 +293,10 @@ class SlotWrite:
 
 @dataclass(eq=False)
 class Lease(Mapping[str, NDArray[Any]]):
-    """A version that stays as it is until `release()`: its tensors by name, tied names included,
-    as read-only arrays in shared memory, those of types that NumPy lacks as unsigned integers of
-    the same width. A context manager; after it no array may be read."""
+    """A version that stays as it is until `release()`: its tensors by name, tied names included, as
+    read-only arrays, those of types that NumPy lacks as unsigned integers."""
 
-    manifest: Manifest
-    """Version, learner's step and digest."""
+    manifest: Manifest  # version, learner's step and digest
     data: Any  # bytes, read-only, as `FileSlots.map` gives them
     file: Path  # of the slot
     slot: int
@@ -333,7 +311,6 @@ class Lease(Mapping[str, NDArray[Any]]):
 
     @property
     def digests(self) -> Digests:
-        """The block table, in place."""
         return self.control.digests(self.slot)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -374,9 +351,8 @@ def lies_here(where: str) -> bool:
 
 
 def _take_over(folder: Path, layout: Layout, run: str | None, survive: bool) -> Control:
-    """The control file of the writer that now begins: what stands there, one epoch on, or a new one
-    where there is none, it is of another layout, or its slots did not `survive` their writer.
-    Called under the writer's lock."""
+    """The new writer's control file: what stands there, one epoch on, or a new one where that is
+    none, of another layout, or without its slots. Called under the writer's lock."""
     path = folder / CONTROL
     old = None
     with suppress(FileNotFoundError, RltraceError):  # nothing that can be read: it is replaced
@@ -406,8 +382,7 @@ def _let_go(folder: Path, slots: FileSlots, present: Lock, writer: Lock | None) 
 
 
 def _stands(folder: Path, control: Control) -> bool:
-    """Whether it is in use and every slot has its file: a writer may have been killed while it
-    opened."""
+    """Whether it is in use with all its files: a writer may have been killed while it opened."""
     if control.replaced:
         return False
     paths = [slot_path(folder, control.generation, slot) for slot in range(control.slots)]

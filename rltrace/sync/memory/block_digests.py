@@ -1,7 +1,7 @@
 """Digests of the data, block by block, and one over all of them.
 
 512 KiB is a quarter to a half of a core's second-level cache: a block that was just copied is
-hashed from there, at about a seventh of the cost of the copy. A larger one falls out of it.
+hashed from there, at about a seventh of the cost of the copy.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 BLOCK_BYTES = 512 << 10
-
-Digests = NDArray[np.uint64]
-"""The block table: xxh3-64 (seed 0) of block i, which is bytes [i, i + 1) * `BLOCK_BYTES`."""
+Digests = NDArray[np.uint64]  # xxh3-64 (seed 0) of each block of `BLOCK_BYTES`
 
 
 def block_count(total_bytes: int) -> int:
@@ -24,7 +22,6 @@ def block_count(total_bytes: int) -> int:
 
 
 def block_range(block: int, total_bytes: int) -> tuple[int, int]:
-    """First byte of a block, and the first byte after it."""
     start = block * BLOCK_BYTES
     return start, min(start + BLOCK_BYTES, total_bytes)
 
@@ -35,13 +32,11 @@ def digest(block: Any) -> int:
 
 
 def digest_at(data: NDArray[np.uint8], block: int) -> int:
-    """That of one block of the data."""
     start, end = block_range(block, len(data))
     return digest(data.data[start:end])
 
 
 def digests_of(data: NDArray[np.uint8]) -> Digests:
-    """The block table of all the data, read once."""
     blocks = range(block_count(len(data)))
     return np.array([digest_at(data, block) for block in blocks], dtype=np.uint64)
 

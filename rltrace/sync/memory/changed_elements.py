@@ -1,10 +1,8 @@
-"""The elements in which two buffers differ: where they are, and by how much.
+"""The elements in which two buffers differ: where, and by how much.
 
-A changed element is its place and its *step*, the difference of the two bit patterns: after an
-optimizer step nearly every changed bf16 weight has moved to one of its two neighbours, so that its
-step is one of two symbols where its value is one of thousands. Places are *gaps* from one to the
-next, or one *bit* for every element. Each function runs in the compiled kernel where there is one,
-and in numpy otherwise, with the same result.
+A changed element is its place and its *step*, the difference of the two bit patterns: an optimizer
+step moves nearly every changed bf16 weight to one of its two neighbours. Places are *gaps* from one
+to the next, or one *bit* for every element. The compiled kernel and numpy give the same result.
 """
 
 from __future__ import annotations
@@ -18,9 +16,7 @@ from rltrace.sync.memory.block_digests import BLOCK_BYTES
 from rltrace.sync.memory.kernel import compiled
 
 Bytes = NDArray[np.uint8]
-
-WIDTHS = (1, 2, 4, 8)
-"""Bytes of an element."""
+WIDTHS = (1, 2, 4, 8)  # bytes of an element
 _MORE = 255  # as a gap: 255 unchanged elements and no changed one; as a step: see `wide`
 
 
@@ -30,8 +26,8 @@ class BadBlock(ValueError):
 
 @dataclass(frozen=True)
 class ElementChanges:
-    """What changed. `places` are gaps or bits; `steps` has one byte an element: the zigzagged step
-    less one, or 255 where it is larger and the new value itself stands in `wide`."""
+    """`places` are gaps or bits; `steps` has one byte an element: the zigzagged step less one, or
+    255 where it is larger and the new value itself stands in `wide`."""
 
     places: Bytes
     steps: Bytes
@@ -39,13 +35,11 @@ class ElementChanges:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all three."""
         return len(self.places) + len(self.steps) + len(self.wide)
 
 
 class ChangeFinder:
-    """Finds changes in blocks. What it returns is overwritten by its next call, so that nothing is
-    allocated; one Finder serves one thread."""
+    """Finds changes in blocks, for one thread. Its next call overwrites what it has returned."""
 
     def __init__(self) -> None:
         self._library = compiled()
@@ -61,8 +55,8 @@ class ChangeFinder:
     def find(
         self, old: Bytes, new: Bytes, width: int, most: int, as_bits: bool
     ) -> ElementChanges | None:
-        """The changes; None where there are more than `most`. Their places are gaps or, `as_bits`,
-        one bit an element, the first one the highest of its byte."""
+        """The changes; None where they are more than `most`. Places are gaps or, `as_bits`, one bit
+        an element, the first one the highest of its byte."""
         _check(old, new, width)
         if self._library is None:
             return _find(old, new, width, most, as_bits)
@@ -85,8 +79,7 @@ class ChangeFinder:
 
 
 def apply(out: Bytes, changes: ElementChanges, width: int, as_bits: bool) -> None:
-    """Makes the new buffer of the old one, in place; places are bits, or gaps. Errors: `BadBlock`;
-    then `out` holds neither."""
+    """Turns the old buffer into the new one, in place. Errors: `BadBlock`."""
     _check(out, out, width)
     library, places, count = compiled(), changes.places, len(out) // width
     if library is not None:

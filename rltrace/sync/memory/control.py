@@ -1,8 +1,12 @@
-"""The few words in shared memory that all processes of an arena agree by.
+"""The words in shared memory that all processes of a policy agree by.
 
 One file, mapped by everyone: a page of words, the layout's text, and for each slot a record and a
-block table. A word is an aligned 8-byte integer, stored and read at once. The one that counts is
-`latest`: version and slot together, so that both change in a single store.
+block table. A word is an aligned 8-byte integer, stored and read at once. `latest` is version and
+slot together, so both change in one store.
+
+Whoever has a policy open holds a shared lock on `rltrace-present`. Where that lock can be had
+exclusively nobody does, and the folder goes: with the last one out or, where processes were killed,
+when the next policy is opened beside it.
 """
 
 from __future__ import annotations
@@ -25,12 +29,13 @@ from rltrace.sync.version import Manifest, Version
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.job_exceptions import from_outside
 
-CONTROL = "rltrace-control"
-"""The file's name in the folder of a policy."""
+CONTROL = "rltrace-control"  # in the folder of a policy
+PRESENT = "rltrace-present"
+WRITER = "rltrace-writer"
+_OURS = (CONTROL, f"{CONTROL}.new", WRITER, PRESENT)  # the last last: until then none can enter
 
 LEAST_SLOTS = 2
 MOST_SLOTS = 16
-
 _MAGIC = int.from_bytes(b"rltrace\0", "little")
 _FORMAT = 2
 _PAGE = 4096
@@ -69,22 +74,15 @@ class _Word:
 class Control:
     """The mapped file. Attributes read and store shared memory; nothing here takes a lock."""
 
-    latest = _Word(_LATEST)
-    """The word of the latest version, 0 where none was published."""
-    epoch = _Word(_EPOCH)
-    """When the writer opened this policy: see `Version.epoch`."""
-    counter = _Word(_COUNTER)
-    """The highest counter that was ever published."""
-    generation = _Word(_GENERATION)
-    """Tells the slot files of this layout from those of one before it."""
-    retired = _Word(_RETIRED)
-    """1 sends everyone who has this file mapped to the one that is now in its place."""
-    slots = _Word(_SLOTS)
-    """How many slot files there are."""
+    latest = _Word(_LATEST)  # the word of the latest version, 0 where none was published
+    epoch = _Word(_EPOCH)  # when the writer opened this policy: see `Version.epoch`
+    counter = _Word(_COUNTER)  # the highest that was ever published
+    generation = _Word(_GENERATION)  # tells the slot files of this layout from those before it
+    retired = _Word(_RETIRED)  # 1: another file is now in this one's place
+    slots = _Word(_SLOTS)  # how many slot files there are
 
     def __init__(self, path: Path, layout: Layout | None = None) -> None:
-        """Maps an existing file, which is of that layout where one is given. Errors:
-        `FileNotFoundError`; `RltraceError` for what is none."""
+        """Maps a file, of `layout` if given. Errors: `FileNotFoundError`; `RltraceError`."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             about = os.fstat(fd)
@@ -113,10 +111,7 @@ class Control:
     def create(
         path: Path, layout: Layout, run: str, epoch: int, counter: int, beside: int
     ) -> Control:
-        """Writes the file, whole or not at all: one that is in its place is complete.
-
-        Errors: `RltraceError` where there is no room for it and so many bytes `beside` it.
-        """
+        """Writes the file, whole or not at all, with room `beside` it. Errors: `RltraceError`."""
         text = layout.text.encode()
         page = np.zeros(_PAGE // 8, dtype=np.uint64)
         page[_AT_MAGIC], page[_AT_FORMAT] = _MAGIC, _FORMAT
@@ -139,8 +134,7 @@ class Control:
 
     @property
     def replaced(self) -> bool:
-        """Whether another file is in this one's place (the layout has changed, or somebody removed
-        the folder and a learner made it anew): attach anew."""
+        """Whether another file is in this one's place (another layout, or a folder made anew)."""
         if self.retired:
             return True
         try:
@@ -159,11 +153,9 @@ class Control:
 
     @property
     def is_fed(self) -> bool:
-        """Whether the writer is a relay."""
         return bool(self.words.item(_FED))
 
     def digests(self, slot: int) -> Digests:
-        """A slot's block table, in place."""
         table: Digests = self._tables[slot]
         return table
 
@@ -195,8 +187,7 @@ class Control:
         return 0
 
     def manifest(self, slot: int) -> tuple[Manifest, bool]:
-        """What a slot's record says, and whether nothing has changed it since it was written.
-        Certain only under a lock on the slot."""
+        """A slot's record, and whether it is unharmed. Certain only under a lock on the slot."""
         record = self._records[slot].copy()
         _, step, run, epoch, counter, high, low = record[:_CHECK].tolist()
         step -= (1 << 64) * (step >> 63)
@@ -206,8 +197,8 @@ class Control:
 
 
 def begun_after(old: Control | None) -> int:
-    """The epoch of a writer that begins now, in milliseconds: later than any before it on this
-    host, and than those on others as far as clocks agree."""
+    """The epoch of a writer that begins now, in milliseconds: later than any before on this host,
+    and than those on others as far as clocks agree."""
     epoch = time.time_ns() // 1_000_000
     if old is not None:  # its writer's, and those of what it has brought from others
         found = [old.manifest(slot) for slot in range(MOST_SLOTS)]
@@ -227,20 +218,9 @@ def _size(text_bytes: int, blocks: int) -> int:
     return (first + stride * MOST_SLOTS) * 8
 
 
-# Everyone who opens a policy holds a shared lock on its file `rltrace-present`. Where that lock
-# can be had exclusively nobody does, and the folder goes: the last one out removes it, and what
-# killed processes have left goes when the next policy is opened beside it.
-
-PRESENT = "rltrace-present"
-WRITER = "rltrace-writer"
-
-_OURS = (CONTROL, f"{CONTROL}.new", WRITER, PRESENT)  # the last last: until then none can enter
-
-
 def enter(folder: Path) -> Lock:
-    """Holds the folder: it is not removed until the lock is released. The folder must be there, or
-    have been until now. Errors: `OSError`; `RltraceError` where a process that is stopped has its
-    removal half done."""
+    """Keeps the folder, which is or was just there, until the lock is released. Errors: `OSError`;
+    `RltraceError` where a stopped process has its removal half done."""
 
     def make() -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -252,7 +232,6 @@ def enter(folder: Path) -> Lock:
 
 
 def leave(folder: Path) -> bool:
-    """Removes the folder if nobody holds it; tells whether it did."""
     present = Lock.take(folder / PRESENT)
     if present is None:
         return False
@@ -269,7 +248,7 @@ def leave(folder: Path) -> bool:
 
 
 def reclaim(root: Path, but: Path | None = None) -> None:
-    """Removes what dead processes have left among the policies of a folder, `but` one."""
+    """Removes what dead processes have left in a folder of policies, `but` one."""
     for folder in sorted(path.parent for path in root.glob(f"*/{PRESENT}")):
         if folder != but:
             leave(folder)

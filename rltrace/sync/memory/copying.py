@@ -1,8 +1,7 @@
-"""Moving bytes block by block.
+"""Copies and checks bytes block by block, in several threads.
 
-Copying and hashing run with the interpreter's lock released, so a second thread brings what the
-memory can carry and one core cannot. Blocks are handed out one run at a time: a thread whose core
-is busy with something else just takes fewer.
+Copying and hashing release the interpreter's lock, so a second thread brings what the memory can
+carry and one core cannot. A thread whose core is busy takes fewer runs of blocks.
 """
 
 from __future__ import annotations
@@ -23,15 +22,10 @@ from rltrace.sync.memory.layout import Layout
 _RUN_BLOCKS = 8
 _MOST_THREADS = 4
 
-_STREAMED_FROM_BYTES = 64 << 20
-"""Weights of this size fit in no cache, so it is better that copies of them pass by all."""
-
+_STREAMED_FROM_BYTES = 64 << 20  # weights of this size fit in no cache
 _MANY = 1000  # tensors, from which on a call for each costs more than their bytes
-
 _SHORT_BYTES = 240  # inputs up to this are hashed by other rules, which the kernel does not have
-
 Addresses = NDArray[np.int64]
-
 copy_bytes: Callable[[int, int, int], None] = typed(ctypes.CDLL(None), "libc").memcpy
 """memcpy(to, from, bytes), by addresses."""
 
@@ -47,8 +41,7 @@ def copier(total_bytes: int) -> Callable[[int, int, int], None]:
 
 
 def hashing_copier(total_bytes: int) -> Callable[[int, int, int], int]:
-    """As `copier`; what it returns copies one block to an address that is a multiple of 16, and
-    returns its digest."""
+    """As `copier`, of a block to an address that is a multiple of 16; returns its digest."""
     copy_plain = copier(total_bytes)
     library = compiled() if _is_long(total_bytes) else None
 
@@ -70,9 +63,8 @@ def hashing_copier(total_bytes: int) -> Callable[[int, int, int], int]:
 
 
 class TensorPieces:
-    """What the tensors of a layout have of its blocks. Piece i is `length[i]` bytes from
-    `offset[i]` of the data on, which lie from `start[i]` of entry number `entry[i]` on; block b
-    consists of the pieces `first[b]` to `first[b + 1]`."""
+    """The parts of tensors in each block. Piece i is `length[i]` bytes at `offset[i]` of the data,
+    from `start[i]` of entry `entry[i]` on; block b has pieces `first[b]` to `first[b + 1]`."""
 
     def __init__(self, layout: Layout) -> None:
         stored = [(n, e.offset) for n, e in enumerate(layout.entries) if e.bytes]
@@ -93,8 +85,7 @@ class TensorPieces:
         return np.where(found, found + self.start, 0)
 
     def copy(self, block: int, to: Addresses, source: Addresses, read_next: bool) -> None:
-        """Copies the pieces of a block that lie somewhere on both sides. `read_next`: what is
-        copied is read at once, so it had better stay in the cache."""
+        """Copies a block's pieces that lie on both sides; `read_next`: they stay in the cache."""
         begin, count = self.first[block], self.first[block + 1] - self.first[block]
         if self._copy_all is not None:
             at = [array.ctypes.data + 8 * begin for array in (to, source, self.length)]
@@ -108,7 +99,6 @@ class TensorPieces:
 
 
 def default_threads() -> int:
-    """As many as there are cores, at most four."""
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
 
 
@@ -122,8 +112,7 @@ class Workers:
         self._pid = os.getpid()
 
     def each(self, blocks: Sequence[int], do: Callable[[int], None]) -> None:
-        """Does it for every block, in no order; raises what `do` first raised, after all threads
-        have stopped."""
+        """Does it for every block, in no order; raises the first error once all threads stopped."""
         runs = itertools.count()
 
         def take() -> None:
@@ -148,14 +137,12 @@ class Workers:
             helper.result()
 
     def close(self) -> None:
-        """Ends the threads."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
 
 def wrong_blocks(data: NDArray[np.uint8], digests: Digests, workers: Workers) -> list[int]:
-    """The blocks whose bytes are not what their digests say."""
     wrong: list[int] = []
 
     def check(block: int) -> None:

@@ -10,7 +10,6 @@ from rltrace.trace.errors import WrongUsage
 from rltrace.trace.untrusted_files import packaged_toml
 
 _TYPES = packaged_toml("sync/dtypes.toml")
-
 ITEM_BYTES: dict[str, int] = {kind["code"]: kind["bytes"] for kind in _TYPES.values()}
 """Bytes of one element, by code."""
 
@@ -23,11 +22,8 @@ _CASTS = ", ".join(name for name, code in _CODES.items() if code in FLOATS)
 
 
 def code_of(dtype: Any, what: str = "weights") -> str:
-    """The code of a torch or NumPy dtype, of its name, or of a code itself.
-
-    Errors: `RltraceError` for a type that cannot travel (quantised, sub-byte, object types), which
-    says `what` is of it.
-    """
+    """The code of a torch or NumPy dtype, its name, or a code. Errors: `RltraceError` for a type
+    that cannot travel (quantised, sub-byte, object types), which says `what` is of it."""
     name = str(dtype).removeprefix("torch.")
     code = _CODES.get(name, name)
     if code not in ITEM_BYTES:
@@ -37,11 +33,8 @@ def code_of(dtype: Any, what: str = "weights") -> str:
 
 
 def cast_of(dtype: Any) -> str | None:
-    """The code of a type that floats are to be cast to; None for None, which casts nothing.
-
-    Errors: `RltraceError` for a type that they are not cast to on the way: 8-bit floats and
-    integers take scales, which a cast has not.
-    """
+    """The code of a type that floats are cast to; None for None. Errors: `RltraceError` for
+    another: 8-bit floats and integers take scales, which a cast has not."""
     if dtype is None:
         return None
     name = str(dtype).removeprefix("torch.")

@@ -1,9 +1,8 @@
-"""How one block travels: unchanged, as its changes, as its xor with the old one, or whole.
+"""How one block travels: unchanged, as its changes, as an xor, or whole.
 
-The smallest is chosen by counting; a block never takes more than its own bytes. Changes are never
-applied in place: they are read beside the old block and make another, which is held against the
-xxh3-64 digest of what it must have become. So any damage to a payload is an error, as is applying
-it to the wrong bytes; the block can then be asked for as it is, and nothing has to be replayed.
+The smallest is chosen by counting; a block never takes more than its own bytes. Changes are applied
+beside the old block, and the result is held against its xxh3-64 digest. So damage, or a wrong base,
+is an error; the block can then be asked for whole, and nothing has to be replayed.
 """
 
 from __future__ import annotations
@@ -43,12 +42,10 @@ class Encoded:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the block travels as it is."""
         return self.encoding == Encoding.DENSE
 
 
 DENSE = Encoded(Encoding.DENSE, b"")
-
 _HEADER = struct.Struct("<BBIIII")
 # width, which of places (1) and steps (2) are compressed, raw places, places, raw steps, steps; the
 # wide values follow, as they are
@@ -82,8 +79,8 @@ class Encoder:
         )
 
     def encode(self, old: Bytes, new: Bytes, width: int) -> Encoded:
-        """How `new` travels to where `old` is; its payload is at most as long as `new`. `width` is
-        the bytes of an element; a wrong one costs bytes, never bits."""
+        """How `new` travels to where `old` is, in at most its own bytes. `width` is the bytes of an
+        element; a wrong one costs bytes, never bits."""
         if len(old) != len(new):
             return DENSE
         if len(new) % width:
@@ -135,8 +132,7 @@ class Encoder:
         return len(self._zstd.compress(_split(old ^ new, width).data)) <= _WORTH * len(new)
 
     def _planes(self, old: Bytes, new: Bytes, width: int) -> bytes | None:
-        """The xor's bytes, the first of all elements first; None where a sample says that it does
-        not get shorter."""
+        """The xor, byte plane by byte plane; None where a sample says that this is not shorter."""
         if not self._pays(_sample(old), _sample(new), width):
             return None
         return bytes([width]) + self._zstd.compress(_split(old ^ new, width).data)
@@ -151,7 +147,6 @@ def _sample(data: Bytes) -> Bytes:
 
 
 def _check_width(width: int, total_bytes: int) -> None:
-    """Errors: `BadBlock` unless those bytes are whole elements."""
     if width not in WIDTHS or total_bytes % width:
         raise BadBlock(f"elements of {width} bytes")
 
@@ -171,9 +166,8 @@ class Decoder:
         self._stated_size = zstandard.frame_content_size
 
     def decode(self, encoding: int, payload: Bytes, old: Bytes | None, out: Bytes) -> None:
-        """Makes `out` what the block became; `old` is not written to, and may be None for a dense
-        block. The caller verifies the digest of `out`. Errors: `BadBlock`; then `out` holds
-        nothing of use."""
+        """Makes `out` what the block became. `old` may be None for a dense block. The caller
+        verifies the digest. Errors: `BadBlock`; then `out` holds nothing of use."""
         if encoding == Encoding.DENSE:
             if len(payload) != len(out):
                 raise BadBlock(f"{len(payload)} bytes for a block of {len(out)}")

@@ -19,8 +19,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that has a policy open, to publish it (a learner, or a relay) or to read it; and
-    whether it stands still (a debugger, SIGSTOP)."""
+    """A process that has a policy open, to publish or to read it; it may stand still (SIGSTOP)."""
 
     pid: int
     command: str
@@ -31,8 +30,8 @@ class Holder:
 @dataclass(frozen=True)
 class HeldPolicy:
     """A policy, its latest version with the learner's step ("" and -1: none), and who holds it.
-    `bytes`: of one version; `memory_bytes`: of all its files. `is_held` without `holders`: by
-    processes that this user, or this container, cannot see. `trouble`: why it has no version."""
+    `bytes`: of a version; `memory_bytes`: of all files. Held without `holders`: by processes that
+    this user, or this container, cannot see. `trouble`: why it has no version."""
 
     where: str
     version: str
@@ -45,10 +44,7 @@ class HeldPolicy:
 
 
 def policies(*places: str) -> list[HeldPolicy]:
-    """Those at the given places, or all that bear a name. Nothing is locked.
-
-    Errors: `RltraceError` for a place that is none, or where there is no policy.
-    """
+    """Those at the given places, or all that bear a name. Errors: `RltraceError` for no policy."""
     known = {where: folder_of(where) for where in places}
     for where, folder in known.items():
         if not (folder / PRESENT).exists() and not (folder / CONTROL).exists():
@@ -63,7 +59,6 @@ def policies(*places: str) -> list[HeldPolicy]:
 
 
 def remove(held: HeldPolicy) -> bool:
-    """Frees the memory of a policy, unless somebody holds it; whether it did."""
     folder = folder_of(held.where)
     with suppress(RltraceError):  # a stopped process keeps everyone out
         enter(folder).release()
@@ -98,7 +93,6 @@ def _held(where: str, folder: Path, opened: dict[str, set[int]]) -> HeldPolicy:
 
 
 def _opened() -> dict[str, set[int]]:
-    """Which processes have a file open, of those that this user may look into."""
     found: dict[str, set[int]] = defaultdict(set)
     for link in _PROC.glob("[0-9]*/fd/*"):
         with suppress(OSError):

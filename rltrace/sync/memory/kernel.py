@@ -1,7 +1,6 @@
-"""Compiles kernel.c where there is a compiler, and keeps what it made in the user's cache.
+"""Compiles kernel.c where there is a compiler, into the user's cache.
 
-Nothing depends on it: where there is no compiler, or `RLTRACE_SYNC_KERNEL=off`, numpy does the same
-(changes.py), slower.
+Nothing depends on it: without it, or with `RLTRACE_SYNC_KERNEL=off`, numpy does the same, slower.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ _PATIENCE_S = 60.0
 
 
 class Handle(ctypes.Structure):
-    """Of CUDA memory: what other processes open it by."""
-
     _fields_ = (("reserved", ctypes.c_ubyte * 64),)
 
 

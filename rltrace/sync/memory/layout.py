@@ -1,8 +1,8 @@
-"""Where each tensor of a model lies in one flat run of bytes: made once, the same on every side.
+"""Where each tensor of a model lies in one flat run of bytes.
 
-Offsets leave no gaps, because a safetensors file may have none: tensors whose size is a multiple of
-`ALIGNMENT_BYTES` come first, in the order given, each on such a boundary; the few others follow,
-widest elements first, each aligned to its element.
+A safetensors file may have no gaps. So tensors whose size is a multiple of `ALIGNMENT_BYTES` come
+first, in the order given; the few others follow, widest elements first, each aligned to its
+element.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor: `shape` is what is stored (of a shard: the shard's), `offset` bytes from the
-    start of the data. `dtype` is a code of `rltrace.sync.memory.dtypes`."""
+    """`shape` is what is stored (a shard's own), `offset` in bytes, `dtype` a code of `dtypes`."""
 
     name: str
     dtype: str
@@ -52,7 +51,6 @@ class TensorEntry:
 
     @cached_property
     def bytes(self) -> int:
-        """Length in the data."""
         return prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
@@ -65,13 +63,11 @@ class Layout:
 
     @cached_property
     def bytes(self) -> int:
-        """Length of the data."""
         return self.entries[-1].offset + self.entries[-1].bytes if self.entries else 0
 
     @cached_property
     def id(self) -> str:
-        """xxh3-128 of `text`, 32 hexadecimal digits: two sides with the same id agree on the
-        place of every byte."""
+        """xxh3-128 of `text`, 32 hexadecimal digits: the same id, the same place of every byte."""
         return xxhash.xxh3_128_hexdigest(self.text.encode())
 
     @cached_property
@@ -87,9 +83,8 @@ class Layout:
 
     @cached_property
     def header(self) -> builtins.bytes:
-        """What a safetensors file of these tensors begins with: length and JSON, filled up with
-        blanks to a page, so that the data begins on one. Tied names are told as the safetensors
-        library itself tells them: in the metadata, name -> stored name."""
+        """A safetensors file's beginning: length and JSON, filled up with blanks to a page. Tied
+        names are in the metadata, name -> stored name, as that library does it."""
         said: dict[str, Any] = {
             "__metadata__": {"format": "pt", "rltrace.layout": self.id, **dict(self.aliases)}
         }
@@ -135,20 +130,14 @@ class Layout:
 
 
 def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -> Layout:
-    """The layout of a model (its `state_dict()`), of a dict name -> tensor, or of an iterable of
-    (name, tensor) or (name, tensor, `Shard`). Tensors are torch's or NumPy's; only their type,
-    shape and address are looked at, so tensors on the `meta` device will do.
-
-    Tensors of a model or dict that share their memory whole are tied: they are stored once, under
-    the first name, and the others are aliases. What an iterable yields is not taken for tied: the
-    next tensor may be gathered into the memory of the one before. `dtype` is what floating
-    point tensors are cast to as they are published (say "bfloat16"), except those of which a name
-    matches `keep`, a pattern or several ("*.router.weight").
-
-    Errors: `RltraceError` for what are no weights, a name that stands twice or that no safetensors
-    file can hold, a type that cannot travel or be cast to, a part that its whole does not hold, and
-    a pattern of `keep` that no name matches.
-    """
+    """The layout of a model (its `state_dict()`), a dict name -> tensor, or an iterable of (name,
+    tensor) or (name, tensor, `Shard`). Tensors are torch's or NumPy's, also on the `meta` device.
+    Those of a model or dict that share their memory whole are tied: stored once, under the first
+    name, the others as aliases. Those of an iterable are not: the next may be gathered into the
+    same memory. Floats are cast to `dtype` (say "bfloat16") as they are published, except names
+    that match `keep`, a pattern or several ("*.router.weight"). Errors: `RltraceError` for what are
+    no weights, a name that stands twice or that no safetensors file can hold, a type that cannot
+    travel or be cast to, a part that its whole does not hold, and a pattern without a match."""
     cast, patterns = cast_of(dtype), _patterns(keep)
     found: dict[str, TensorEntry] = {}
     aliases: dict[str, str] = {}
@@ -185,11 +174,7 @@ def layout_of(weights: Any, dtype: Any = None, keep: str | Iterable[str] = ()) -
 
 
 def named_tensors(weights: Any) -> Iterator[tuple[str, Any, Shard | None]]:
-    """What `held` gives, as (name, tensor, shard).
-
-    Errors: `RltraceError` for what is none of that: other objects, sparse tensors, a shard that
-    does not lie in its whole.
-    """
+    """What `held` gives, with shards. Errors: `RltraceError` for others, sparse, bad shards."""
     for item in weights.items() if isinstance(weights, dict) else weights:
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             said = f"each of the weights is (name, tensor) or (name, tensor, Shard), {_not(item)}"
@@ -212,11 +197,8 @@ def check_tensor(name: Any, tensor: Any) -> None:
 
 
 def held(weights: Any) -> Any:
-    """A dict where all tensors are there at the same time (a model, a dict); else an iterable,
-    which may gather one after the other into the same memory.
-
-    Errors: `RltraceError` for what are no weights.
-    """
+    """A dict where all tensors exist at the same time; else an iterable, which may gather one after
+    the other into the same memory. Errors: `RltraceError` for what are no weights."""
     if hasattr(weights, "state_dict") and not isinstance(weights, type):
         # `keep_vars`: the parameters themselves: tied ones are seen to be the same object.
         weights = weights.state_dict(keep_vars=True)
@@ -234,10 +216,8 @@ def _not(given: object) -> str:
 
 
 def _part(name: str, shard: Any, shape: tuple[int, ...]) -> Shard | None:
-    """The shard in Python's own integers, so that those of two sides can be compared.
-
-    Errors: `RltraceError` where a tensor of that shape does not lie there in its whole.
-    """
+    """The shard in Python's own integers, so that two sides can be compared. Errors: `RltraceError`
+    where a tensor of that shape does not lie there in its whole."""
     if shard is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Locks on files that the kernel frees when their holder dies, however it dies.
+"""Locks on files that the kernel frees when their holder dies.
 
-They are open file description locks: two holders in one process exclude each other like two
-processes do, and whether one is held can be asked without taking it.
+They are open file description locks: two holders in one process exclude each other, too, and
+whether one is held can be asked without taking it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from weakref import WeakSet
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _Self = TypeVar("_Self", bound="Closing")
-
 _POLL_S = 0.0005
 _PATIENCE_S = 5.0
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: all), pid
@@ -35,8 +34,8 @@ class Lock:
 
     @staticmethod
     def take(path: Path, shared: bool = False, wait_s: float = 0.0) -> Lock | None:
-        """None where others hold it for longer than `wait_s` (who holds it may be stopped), there
-        is no such file, or its last holder has removed it meanwhile."""
+        """None where others hold it for longer than `wait_s` (they may be stopped), there is no
+        such file, or its last holder has removed it meanwhile."""
         try:
             fd = os.open(path, (os.O_RDONLY if shared else os.O_RDWR) | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -76,7 +75,6 @@ class Lock:
             return False
 
     def release(self) -> None:
-        """Frees the lock; once is enough."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -90,9 +88,8 @@ class Lock:
 
 
 def hold(path: Path, make: Callable[[], None]) -> Lock:
-    """A shared lock on the file of that name, which whoever has it alone may remove: then `make`
-    makes it anew. Errors: `OSError`; `RltraceError` where a process that is stopped has the removal
-    half done."""
+    """A shared lock on a file that `make` makes, and that its only holder may remove meanwhile.
+    Errors: `OSError`; `RltraceError` where a stopped process has the removal half done."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         make()

@@ -15,11 +15,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _ENLARGE = ', enlarge it, or name another folder: where="shm:///folder/policy"'
 _MOST_NAME_BYTES = 255
 _MOST_PATH_BYTES = 3840  # of the kernel's 4,096; the rest is for the files in the folder
-
-JOINED = "rltrace-joined"
-"""Beside the policies: how the workers of this host share its relays."""
-TOKEN_FILE = "sync-token"
-"""Beside the policies: the secret that this user's processes share."""
+JOINED = "rltrace-joined"  # beside the policies: how the workers of this host share its relays
+TOKEN_FILE = "sync-token"  # beside the policies: the secret that this user's processes share
 
 
 def shared_memory() -> Path:
@@ -28,17 +25,13 @@ def shared_memory() -> Path:
 
 
 def is_on_device(where: str) -> bool:
-    """Whether the weights of a place lie in a device's memory."""
     return isinstance(where, str) and where.startswith(_ON_DEVICE)
 
 
 def folder_of(where: str) -> Path:
-    """`shm://policy` is a folder of that name in shared memory; `shm:///mnt/ram/policy` that folder
-    itself, on any file system that can be mapped (one in memory, or every update is written out).
-    `cuda://` instead of `shm://` is a folder beside it, for small files: the weights are not there.
-
-    Errors: `RltraceError` for anything else.
-    """
+    """`shm://policy` is a folder in shared memory; `shm:///mnt/ram/policy` that folder, on any file
+    system that can be mapped (one in memory, or all is written out); `cuda://` one beside it, for
+    small files: the weights are not there. Errors: `RltraceError`."""
     if is_on_device(where):
         beside = folder_of(_SCHEME + where.removeprefix(_ON_DEVICE))
         return beside.with_name(_MARK + beside.name)
@@ -63,8 +56,7 @@ def where_of(name: str) -> str:
 
 
 def check_in_memory(where: str) -> None:
-    """Errors: `RltraceError` for a place that can be no host's, as weights there are no bytes of
-    the host's."""
+    """Errors: `RltraceError` for a place whose weights are no bytes of the host's."""
     if is_on_device(where):
         said = f"{where} lies in a device's memory, from which no other host is served"
         raise WrongUsage(f"{said}: publish to shm:// as well")
@@ -82,7 +74,6 @@ def make_folder(folder: Path) -> None:
 
 
 def available_bytes() -> int:
-    """Memory that this machine can still give."""
     known = dict(line.split()[:2] for line in Path("/proc/meminfo").read_text().splitlines())
     return int(known.get("MemAvailable:", known["MemFree:"])) << 10
 
@@ -95,12 +86,8 @@ def check_room(folder: Path, size_bytes: int) -> None:
 
 
 def reserve(path: Path, size_bytes: int, head: bytes) -> None:
-    """Makes a file of that size that begins with `head`, whole or not at all. Every byte of it has
-    its memory already: what is too large fails here, where a hole would end the process with SIGBUS
-    in the middle of a copy.
-
-    Errors: `RltraceError` that says what is needed and what is free; then no file is left.
-    """
+    """Makes a file of that size that begins with `head`, whole or not at all, with memory for all:
+    a hole would end the process with SIGBUS. Errors: `RltraceError` with the bytes that lack."""
     check_room(path.parent, size_bytes)
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
@@ -131,8 +118,7 @@ def _check_length(folder: Path) -> None:
 
 
 def _free_bytes(folder: Path) -> int:
-    """What can still be written there: no more than the file system has, nor, where that is memory,
-    than the machine has."""
+    """What can be written there: also no more than the machine has, where that is memory."""
     room = os.statvfs(folder)
     free = room.f_bavail * room.f_frsize
     return min(free, available_bytes()) if _in_memory(folder) else free

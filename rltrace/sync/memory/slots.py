@@ -1,6 +1,7 @@
-"""Where the data of a slot lies. In shared memory each slot is a valid safetensors file, so that
-whatever reads those can read a version. On a device it is memory of its writer, and two small files
-stand for it: one that leases lock, and one with the handle by which others open that memory.
+"""Where the data of a slot lies: in shared memory or on a device.
+
+In shared memory a slot is a valid safetensors file. On a device it is memory of its writer, and two
+small files stand for it: one that leases lock, and one with the handle for others.
 """
 
 from __future__ import annotations
@@ -32,31 +33,25 @@ _HANDLE = "{name}.device"
 
 
 def slots_of(where: str) -> FileSlots:
-    """Those of a place."""
     return DeviceSlots() if is_on_device(where) else FileSlots()
 
 
 class FileSlots:
     """The slots of one policy in shared memory, as one process has them."""
 
-    survive = True
-    """Whether their memory outlives their writer, so that the next one can go on with it."""
+    survive = True  # whether their memory outlives their writer, for the next one
 
     def check_room(self, folder: Path, count: int, layout: Layout) -> None:
         """Errors: `RltraceError` where so many do not fit."""
         check_room(folder, count * _slot_bytes(layout))
 
     def create(self, path: Path, layout: Layout) -> None:
-        """Makes a slot, its memory taken and its header written, whole or not at all.
-
-        Errors: `RltraceError` where there is too little memory.
-        """
+        """Makes a slot with its header, whole or not at all. Errors: `RltraceError`: no room."""
         reserve(path, _slot_bytes(layout), layout.header)
 
     def map(self, path: Path, layout: Layout, writable: bool) -> Any:
-        """The data of a slot, in place. It is mapped whole at once, so that no copy stops at a page
-        for the first time; a reader's is read-only. Errors: `OSError`; `RltraceError`: short, or
-        gone."""
+        """The data of a slot, in place, mapped whole so that no copy stops at a page; a reader's is
+        read-only. Errors: `OSError`; `RltraceError`: short, or gone."""
         start = len(layout.header)
         fd = _opened(path, os.O_RDWR if writable else os.O_RDONLY)
         try:
@@ -82,7 +77,6 @@ class FileSlots:
             return file.read(len(layout.header)) == layout.header
 
     def wrong(self, data: Any, digests: Digests, workers: Workers) -> list[int]:
-        """The blocks whose bytes are not what their digests say."""
         return wrong_blocks(data, digests, workers)
 
     def close(self) -> None:
@@ -90,11 +84,9 @@ class FileSlots:
 
 
 class DeviceSlots(FileSlots):
-    """Slots in the memory of a device: torch's current one for who writes, the same one for who
-    reads. Data is a tensor of bytes, rounded up to 8.
-
-    Memory must not be freed while another process has it open. So each of those holds a lock on
-    the handle's file, and its owner keeps what is locked until later, or until its own end."""
+    """Slots in the memory of torch's current device. Data is a tensor of bytes, rounded up to 8.
+    Memory must not be freed while another process has it open: each of those locks the handle's
+    file, and the owner keeps what is locked until later, or until its own end."""
 
     survive = False
 

@@ -1,4 +1,4 @@
-"""Tensors and bytes: the address of a tensor's memory, and a tensor over memory that is there.
+"""The addresses of tensors, and tensors over memory that is there.
 
 torch is loaded only where a tensor of torch's is given or asked for.
 """
@@ -22,7 +22,6 @@ from rltrace.sync.memory.layout import Layout, Shard, TensorEntry
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 _MOST_WORK = 1_000_000
 
 
@@ -32,7 +31,6 @@ def stand_in() -> str:
 
 
 def is_torch(tensor: Any) -> bool:
-    """Whether it is a tensor of torch's; all others are NumPy's."""
     return hasattr(tensor, "data_ptr")
 
 
@@ -45,8 +43,7 @@ def now_on_device() -> tuple[Any, ...]:
 
 
 def address_of(tensor: Any, code: str) -> int:
-    """Where the tensor's elements lie, in order, as this type, in this process's memory; 0 where
-    they do not (another type, another device, gaps or another order)."""
+    """Where the tensor's elements lie, in order, as this type, in this process; else 0."""
     if is_torch(tensor):
         same = str(tensor.dtype) == f"torch.{torch_name(code)}"
         return _start_of(tensor) if same and tensor.device.type == "cpu" else 0
@@ -56,9 +53,8 @@ def address_of(tensor: Any, code: str) -> int:
 
 
 class Matcher:
-    """Finds those tensors that a plain copy moves: whole, in order, of the entry's type, in this
-    process's memory. Of tens of thousands it takes half a microsecond each, so all that is asked
-    of one is asked in place."""
+    """Finds the tensors that a plain copy moves: whole, in order, of the entry's type, in this
+    process. It takes half a microsecond each, as all is asked in place."""
 
     def __init__(self, layout: Layout) -> None:
         self._numbers = layout.numbers
@@ -68,9 +64,8 @@ class Matcher:
     def match(
         self, given: Mapping[str, Any], addresses: list[int], tensors: list[Any], far: list[int]
     ) -> list[tuple[str, Any]]:
-        """Sets address, or that on a device in `far`, and tensor by number of the entry; returns
-        what takes a longer look: other tensors, further ones of an entry, names that there are
-        not."""
+        """Sets address (a device's in `far`) and tensor by number of the entry; returns what takes
+        a longer look: other tensors, further ones of an entry, unknown names."""
         torch = sys.modules.get("torch")
         if torch is None:
             return list(given.items())
@@ -105,8 +100,7 @@ class Matcher:
 
 
 def lies_elsewhere(tensor: Any) -> str:
-    """Why there are no elements here to read or fill, and what to give instead; "" where there
-    are."""
+    """Why it has no elements here, and what to give instead; "" where it has."""
     if hasattr(tensor, "full_tensor"):
         said = "is a DTensor, of which this process has a part: give its full_tensor(), or its"
         return f"{said} to_local() as (name, tensor, Shard(offset, global_shape))"
@@ -116,8 +110,8 @@ def lies_elsewhere(tensor: Any) -> str:
 
 
 def overlaps_itself(tensor: Any) -> bool:
-    """Whether two elements of the tensor may lie at one place. Strides that slicing and transposing
-    cannot make are taken for such, too: to tell exactly would be to visit every element."""
+    """Whether two elements may lie at one place; also for strides that slicing and transposing
+    cannot make: to tell exactly would be to visit every element."""
     strides = tensor.stride() if is_torch(tensor) else tensor.strides
     unit = 1 if is_torch(tensor) else tensor.itemsize
     end = 0  # of what the dimensions so far reach
@@ -131,8 +125,7 @@ def overlaps_itself(tensor: Any) -> bool:
 
 
 def far_address_of(tensor: Any) -> int:
-    """Where the elements of a tensor on a device lie, in order; 0 for others, and for kinds of
-    tensors that may hold their elements in some other way."""
+    """Where a device's tensor has its elements, in order; 0 for others and for special kinds."""
     torch = sys.modules.get("torch")
     if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return 0
@@ -146,11 +139,8 @@ def numpy_view(data: NDArray[np.uint8], entry: TensorEntry) -> NDArray[Any]:
 
 
 def torch_view(data: Any, entry: TensorEntry) -> Tensor:
-    """An entry's elements in place, as a tensor of torch's; `data` is an array of the host's or a
-    tensor of a device's.
-
-    torch has no read-only tensors: writing to one over read-only memory ends the process.
-    """
+    """An entry's elements in place, as a tensor of torch's; `data` is an array or such a tensor.
+    torch has no read-only tensors: writing to one over read-only memory ends the process."""
     import torch
 
     dtype = getattr(torch, torch_name(entry.dtype))
@@ -185,15 +175,13 @@ def holds(tensor: Any, data: Any, entry: TensorEntry) -> bool:
 
 
 def bytes_of(data: Any, entry: TensorEntry) -> NDArray[np.uint8]:
-    """An entry's bytes; those of a device's memory as a copy."""
     part = data[entry.offset : entry.offset + entry.bytes]
     found: NDArray[np.uint8] = part.cpu().numpy() if is_torch(part) else part
     return found
 
 
 def share_memory(one: Any, other: Any) -> bool:
-    """Whether two tensors have an element's byte in common, on whatever device they are; also where
-    that takes too long to tell."""
+    """Whether two tensors have a byte in common; also where that takes too long to tell."""
     places = {str(getattr(tensor, "device", "cpu")) for tensor in (one, other)}
     try:
         return len(places) == 1 and np.shares_memory(_bare(one), _bare(other), max_work=_MOST_WORK)  # type: ignore[arg-type]
@@ -246,8 +234,7 @@ def load(data: Any, entry: TensorEntry, tensor: Any, part: tuple[slice, ...]) ->
 def part_of(
     entry: TensorEntry, wanted: Shard | None, shape: tuple[int, ...]
 ) -> tuple[slice, ...] | None:
-    """Which part of an entry is the tensor of `shape` that lies at `wanted` of the same whole; None
-    where the entry does not hold it all."""
+    """The part of an entry that lies at `wanted` of the whole; None where it does not hold all."""
     has = entry.shard or Shard((0,) * len(entry.shape), entry.shape)
     wants = wanted or Shard((0,) * len(shape), shape)
     if has.global_shape != wants.global_shape:
@@ -261,8 +248,7 @@ def part_of(
 
 
 def _start_of(tensor: Any) -> int:
-    """The address of a tensor of torch's; 0 where its memory has gaps, another order, or something
-    else in it than its elements."""
+    """The address of a tensor of torch's; 0 where its memory is not just its elements, in order."""
     plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
     return int(tensor.data_ptr()) if plain else 0
 

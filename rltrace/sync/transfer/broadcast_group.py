@@ -1,10 +1,9 @@
-"""Hosts that take each version on at the same time, by broadcasts of torch.distributed.
+"""Hosts that take each version on together, by broadcasts of torch.distributed.
 
 The host of rank 0 has the publisher; on every other one a process of this group fills slots, from
-which the workers there pull, as from a relay's. So a version is whole and verified on a host before
-it is the latest there, and a member that is lost takes nothing with it. What there is to say goes
-through the group's store, only the bytes through the collective: `gloo` between hosts, `nccl`
-between devices.
+which the workers there pull. A version is verified on a host before it is the latest there, and a
+lost member takes nothing with it. Words go through the group's store, bytes through the collective:
+`gloo` between hosts, `nccl` between devices.
 """
 
 from __future__ import annotations
@@ -38,18 +37,16 @@ from rltrace.sync.verifying import DamagedError
 from rltrace.sync.version import NO_ROOT, Manifest, Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
-BUCKET_BYTES = 64 * BLOCK_BYTES
-"""What one broadcast carries; the next is under way while its blocks are checked."""
-
+BUCKET_BYTES = 64 * BLOCK_BYTES  # of one broadcast; the next is under way while it is checked
 BACKENDS = ("gloo", "nccl")
-
 _SLOT_PATIENCE_S = 0.5
+_POLL_S = 0.0005
 _TAKES, _HAS = "takes", "has"
 
 
 class Group(Closing):
-    """One member, a process a host. All members call `move` in turn; an error that leaves bytes on
-    their way ends the group: close it and join anew. Not for several threads at once."""
+    """One member, a process a host. All call `move` in turn; an error with bytes on their way ends
+    the group: close it and join anew. Not for several threads at once."""
 
     _LEAST = 2  # members
 
@@ -62,8 +59,7 @@ class Group(Closing):
         backend: str = "gloo",
         timeout_s: float = 60.0,
     ) -> None:
-        """`store` is one of torch.distributed's that all members share, and nobody else. Waits for
-        the others. See `join`."""
+        """`store` is one of torch.distributed's, the members' own. Waits for them. See `join`."""
         if backend not in BACKENDS or not 0 <= rank < size or size < self._LEAST:
             said = f"rank {rank} of {size} by {backend}: it takes two or more, by gloo or nccl"
             raise WrongUsage(said)
@@ -89,27 +85,21 @@ class Group(Closing):
         backend: str = "gloo",
         timeout_s: float = 60.0,
     ) -> Group:
-        """Meets the other members at `address` (`tcp://host:port/policy`), where rank 0 listens: on
-        all its networks, unless that is an address of this host only, and without a token.
-        `where` is the publisher's place on rank 0's host, and the place of slots that are made for
-        the first version on the others'. A member that does not answer for `timeout_s` is lost.
-
-        Errors: `RltraceError` where not all come in time.
-        """
+        """Meets the other members at `address` (`tcp://host:port/policy`), where rank 0 listens,
+        without a token: on all networks, unless that is an address of this host only. `where` is
+        the publisher's place on rank 0's host, and that of new slots on the others'. A member that
+        is silent for `timeout_s` is lost. Errors: `RltraceError` where not all come in time."""
         at = Address.parse(address)
         store = store_at(at, rank, size, timeout_s)
         with gloo_near(at):
             return Group(store, rank, size, where, backend, timeout_s)
 
     def move(self) -> Version:
-        """Brings the publisher's latest version to every host; returns it once it is the latest of
-        this one. All members have to call it.
-
-        Errors: `RltraceError` where nothing is published or a host cannot take it: no host has
-        changed, and `move` can be tried again. `RltraceError`, too, where a member is lost or
-        `abort` was called: this host keeps what it had, or has the whole version; the group has
-        ended. `DamagedError` where blocks arrived damaged: they were not taken on here.
-        """
+        """Brings the publisher's latest version to every host; returns it once it is the latest
+        here. All members call it. Errors: `RltraceError` where nothing is published or a host
+        cannot take it: none has changed. `RltraceError`, too, for a lost member or `abort`: this
+        host has what it had, or the whole version; the group has ended. `DamagedError`: not taken
+        on here."""
         if self._lost is not None:
             raise RltraceError(f"this group has ended: {self._lost}", CANNOT_TELL)
         self._talk.round += 1
@@ -125,7 +115,6 @@ class Group(Closing):
         self._talk.aborted.set()
 
     def close(self) -> None:
-        """Leaves. The workers of this host keep the latest version."""
         self._lost = self._lost or "it was closed"
         self._group = None
         if self._taken is not None:  # nothing is on its way to it any more
@@ -153,7 +142,6 @@ class Group(Closing):
         return manifest.version
 
     def _latest(self) -> tuple[Lease, Layout]:
-        """What this host's publisher has published last."""
         try:
             self._arena = self._arena or Arena.attach(self.where)
             lease = self._arena.lease()
@@ -166,8 +154,7 @@ class Group(Closing):
             raise RltraceError(f"nothing is published yet at {self.where}", CANNOT_TELL)
         if lease.manifest.root == NO_ROOT:
             lease.release()
-            said = f"{self.where} is published without digests, so nobody could check it"
-            raise WrongUsage(said)
+            raise WrongUsage(f"{self.where} is published without digests, so nobody could check it")
         return lease, self._arena.layout
 
     def _follow(self) -> Version:
@@ -201,7 +188,6 @@ class Group(Closing):
         return manifest.version
 
     def _take(self, slot: SlotWrite, manifest: Manifest, digests: Digests, has: bool) -> None:
-        """Receives a version into a slot, and makes it the latest unless this host has it."""
         wrong: list[int] = []
         self._taken = slot  # until the last byte is in, whatever happens
         number, size = manifest.number, manifest.bytes
@@ -220,7 +206,6 @@ class Group(Closing):
                 slot.commit(manifest.step, manifest.version)
 
     def _slot(self, layout: Layout) -> SlotWrite:
-        """A free slot of that layout on this host. Errors: `RltraceError` where there is none."""
         if self._arena is None or self._arena.layout.id != layout.id:
             if self._arena is not None:
                 self._arena.close()
@@ -231,21 +216,16 @@ class Group(Closing):
         return slot
 
     def _all_can(self, manifest: Manifest) -> bool:
-        """Whether bytes have to be sent; every member comes to the same answer.
-
-        Errors: `RltraceError` that names the ranks that cannot take the version.
-        """
+        """Whether to send bytes; all answer alike. Errors: `RltraceError` that names who cannot."""
         said = {rank: self._talk.hear(f"/{rank}") for rank in range(1, self.size)}
         failed = [f"rank {rank}: {told['error']}" for rank, told in said.items() if "error" in told]
         if failed:
-            why = "; ".join(failed)
-            said_so = f"version {manifest.version} was taken on by no host: {why}"
-            raise RltraceError(said_so, CANNOT_TELL)
+            why = f"version {manifest.version} was taken on by no host: {'; '.join(failed)}"
+            raise RltraceError(why, CANNOT_TELL)
         return any(told["says"] == _TAKES for told in said.values())
 
     def _broadcast(self, data: NDArray[np.uint8]) -> Iterator[range]:
-        """Bytes of rank 0 to all others; yields the blocks of each bucket that is here while the
-        next one is under way."""
+        """Sends rank 0's bytes to all; yields a bucket's blocks while the next is under way."""
         deadline = time.monotonic() + self.timeout_s
         before: tuple[Any, range] | None = None
         for start in (*range(0, len(data), BUCKET_BYTES), None):
@@ -284,27 +264,18 @@ class Group(Closing):
             here.copy_(there)
 
 
-_POLL_S = 0.0005
-
-
 class LostError(Exception):
     """A member, or all of them."""
 
 
 class Talk:
-    """What one member says and hears through the store, in rounds that all of them take part in."""
-
     def __init__(self, store: Any, timeout_s: float) -> None:
-        self._store = store
-        self._timeout_s = timeout_s
+        self._store, self._timeout_s = store, timeout_s
         self.round = 0
-        """The one that is under way."""
-        self.aborted = threading.Event()
-        """Set, it ends every wait, from any thread."""
+        self.aborted = threading.Event()  # set, it ends every wait, from any thread
 
     def say(self, what: str, said: dict[str, Any]) -> None:
-        """Tells the others; what was said two rounds ago has been heard by all of them. Errors:
-        `LostError`."""
+        """Tells the others; what was said two rounds ago has been heard. Errors: `LostError`."""
         try:
             self._store.set(f"{self.round}{what}", json.dumps(said))
             self._store.delete_key(f"{self.round - 2}{what}")
@@ -312,8 +283,7 @@ class Talk:
             raise LostError(f"rank 0 is lost: {first_line(error)}") from error
 
     def hear(self, what: str) -> dict[str, Any]:
-        """What was said in this round, once it is: "" is rank 0's word, "/2" that of rank 2.
-        Errors: `LostError`."""
+        """What rank 0 ("") or another one ("/2") says in this round. Errors: `LostError`."""
         key, who = f"{self.round}{what}", f"rank {what[1:] or 0}"
         deadline = time.monotonic() + self._timeout_s
         try:
@@ -333,38 +303,29 @@ class Talk:
         time.sleep(_POLL_S)
 
     def close(self) -> None:
-        """Lets go of the store."""
         self._store = None
 
 
 def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
-    """The store of all members, which is in rank 0's process. It asks nobody for a token.
-
-    Errors: `RltraceError` where rank 0 cannot listen there, or is not there in time.
-    """
+    """The store of all members, in rank 0's process, without a token. Errors: `RltraceError`."""
     import torch.distributed as dist
 
-    listening: dict[str, Any] = {}
+    options: dict[str, Any] = {"timeout": timedelta(seconds=timeout_s), "wait_for_workers": False}
     try:
         if rank == 0 and is_loopback(address.host):  # torch's own would listen on all networks
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             server = socket.create_server((address.host, address.port), family=family)
-            listening = {"master_listen_fd": server.detach(), "use_libuv": False}
-        return dist.TCPStore(  # type: ignore[attr-defined]
-            *(address.host, address.port, size, rank == 0),
-            timeout=timedelta(seconds=timeout_s),
-            wait_for_workers=False,
-            **listening,
-        )
+            options |= {"master_listen_fd": server.detach(), "use_libuv": False}
+        place = (address.host, address.port, size, rank == 0)
+        return dist.TCPStore(*place, **options)  # type: ignore[attr-defined]
     except (RuntimeError, OSError) as error:
-        said = f"no group meets at {address}: {first_line(error)}"
-        raise RltraceError(said, CANNOT_TELL) from error
+        why = first_line(error)
+        raise RltraceError(f"no group meets at {address}: {why}", CANNOT_TELL) from error
 
 
 @contextmanager
 def gloo_near(address: Address) -> Iterator[None]:
-    """Groups that are made meanwhile use what connects this host to itself, where that is an
-    address of it; gloo would go by what the host's name means. Later ones of the process do not."""
+    """New groups connect a host to itself where it is the address; gloo goes by host names."""
     name = "GLOO_SOCKET_IFNAME"
     ours = is_loopback(address.host) and name not in os.environ
     if ours:
@@ -377,8 +338,7 @@ def gloo_near(address: Address) -> Iterator[None]:
 
 
 def group_of(backend: str, store: Any, rank: int, size: int, timeout_s: float) -> Any:
-    """A process group of its own, beside any that the process has. Errors: `RuntimeError` where not
-    all come in time."""
+    """A process group beside any other. Errors: `RuntimeError` where not all come in time."""
     import torch.distributed as dist
 
     timeout = timedelta(seconds=timeout_s)

@@ -1,8 +1,7 @@
 """Brings one version into a slot, block by block, over several connections.
 
-What is verified stays so: when a connection breaks, or the parent dies, the blocks that are still
-missing are asked for on another one. A block that does not become what its digest says is asked for
-again as it is.
+What is verified stays: when a connection breaks, or the parent dies, only the missing blocks are
+asked for again, as is a block that does not become what its digest says.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from rltrace.sync.transfer.version_store import GoneError, HeldVersion
 from rltrace.sync.transfer.wire import Address, Connection, LinkError, RefusedError
 from rltrace.sync.version import Version
 
-MOST_DAMAGED = 4
-"""So many times damaged blocks are asked for anew before it is another parent's turn."""
+MOST_DAMAGED = 4  # times damaged blocks are asked for anew before it is another parent's turn
 
 
 @dataclass
@@ -35,36 +33,25 @@ class FetchProgress:
 
     wire_bytes: int = 0
     buckets: int = 0
-    damaged: list[int] = field(default_factory=list)
-    """Blocks that arrived damaged, once for each time; all were asked for again."""
-    broken: int = 0
-    """Connections that broke on the way."""
+    damaged: list[int] = field(default_factory=list)  # blocks, each time; all were asked for again
+    broken: int = 0  # connections
 
 
 class Fetch:
-    """One version on its way into `held`. `base` is a version that this node has whole, and its
-    bytes; what arrives may be changes of it."""
+    """One version on its way into `held`, as changes of `base` where it is given."""
 
     def __init__(
-        self,
-        held: HeldVersion,
-        token: bytes,
-        base: tuple[Version, Bytes] | None,
-        streams: int = 2,
+        self, held: HeldVersion, token: bytes, base: tuple[Version, Bytes] | None, streams: int
     ) -> None:
-        self.held = held
+        self.held, self._token, self._base, self._streams = held, token, base, streams
         self.progress = FetchProgress()
-        self._token = token
-        self._base = base
-        self._streams = streams
         self._again: set[int] = set()
         self._lock = threading.Lock()
         self._open: set[Connection] = set()
         self._aborted = False
 
     def run(self, parent: Address) -> None:
-        """Brings every block that is missing. Errors: `LinkError` where this parent cannot bring
-        them, `GoneError` where it does not have the version; another one may go on."""
+        """Brings all missing blocks. Errors: `LinkError`, `GoneError`: another parent may go on."""
         rounds_of_damage = 0
         while not self.held.is_whole:
             missing = np.flatnonzero(~self.held.have).tolist()
@@ -107,16 +94,15 @@ class Fetch:
                     connection.abort()
                 self._open.add(connection)
             try:
-                connection.send(
-                    {
-                        "ask": "get",
-                        "policy": parent.policy,
-                        "version": str(manifest.version),
-                        "base": str(self._base[0]) if self._base and not again else None,
-                        "blocks": [list(each) for each in blocks],
-                        "again": again,
-                    }
-                )
+                asked = {
+                    "ask": "get",
+                    "policy": parent.policy,
+                    "version": str(manifest.version),
+                    "base": str(self._base[0]) if self._base and not again else None,
+                    "blocks": [list(each) for each in blocks],
+                    "again": again,
+                }
+                connection.send(asked)
                 answer, _ = connection.receive()
                 if answer.get("gone", True):
                     raise GoneError(f"{parent} no longer has version {manifest.version}")
@@ -140,8 +126,7 @@ class Fetch:
                 return
             if frame.kind == FrameKind.GONE:
                 raise GoneError("it is no longer there")
-            for nth, entry in enumerate(frame.entries):
-                block = frame.first + nth
+            for block, entry in enumerate(frame.entries, frame.first):
                 self._take(connection, block, entry, frame.has_base, scratch, decoder)
             frame_bytes = sum(entry.length for entry in frame.entries)
             taken_bytes += frame_bytes
@@ -159,7 +144,6 @@ class Fetch:
         scratch: Bytes,
         decoder: Decoder,
     ) -> None:
-        """Brings a block to its place and verifies it."""
         held, is_dense = self.held, entry.encoding == Encoding.DENSE
         start, end = block_range(block, len(held.data))
         if entry.length > end - start or (is_dense and entry.length != end - start):
@@ -190,7 +174,6 @@ class Fetch:
 
 
 def _shares(missing: list[int], streams: int) -> list[list[tuple[int, int]]]:
-    """The missing blocks as runs, a bucket's length at most, dealt out in turn."""
     runs: list[tuple[int, int]] = []
     for block in missing:
         if runs and runs[-1][1] == block and block - runs[-1][0] < BUCKET_BLOCKS:

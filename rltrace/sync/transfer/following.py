@@ -1,4 +1,4 @@
-"""Bringing what a parent has to the slots of this host, and finding another one when it is gone."""
+"""Follows a parent into this host's slots, or another when it is gone."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from rltrace.trace.untrusted_files import NONSENSE
 
 _AGAIN_S = 0.1
 _POLL_S = 0.002
+_SLOT_PATIENCE_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -40,22 +41,17 @@ class Received:
 
 
 class VersionFollower(threading.Thread):
-    """Follows `parent`, and when that is gone the ones above it, then `parent` again: what it has
-    comes to `landing`. `me` is this node as its own server knows it. `on_received` is called, in
-    this thread, for each version that has arrived."""
+    """Follows `parent`, then those above it, then `parent` again; what it has comes to `landing`.
+    `me` is this node as its server knows it. `on_received` is called in this thread."""
 
     def __init__(
         self, parent: Address, landing: Landing, me: Node, on_received: Callable[[Received], None]
     ) -> None:
         super().__init__(name="rltrace.sync follower", daemon=True)
         self.ended_by: RltraceError | None = None
-        """What ended it."""
-        self.line: list[Node] = [Node("", str(parent))]
-        """The parent, and those above it, nearest first."""
-        self.lost = 0
-        """How often a parent was lost."""
-        self.troubles: dict[str, str] = {}
-        """Why each of those that could be followed cannot be; empty while one is."""
+        self.line: list[Node] = [Node("", str(parent))]  # it and those above it, nearest first
+        self.lost = 0  # parents
+        self.troubles: dict[str, str] = {}  # why each that could be followed cannot be; or empty
         self._failed: dict[str, str] = {}  # of this round, as `troubles`
         self._seen_s = time.monotonic()  # when what is here was the learner's latest
         self._lacks = ""  # what the parent lacks to bring more
@@ -66,11 +62,9 @@ class VersionFollower(threading.Thread):
 
     @property
     def arena(self) -> Arena | None:
-        """The slots of this host, once there is a layout."""
         return self._landing.arena
 
     def behind(self) -> Behind:
-        """How far what is here is behind the learner."""
         seconds = time.monotonic() - self._seen_s
         why = why_not(self.troubles) or self._lacks
         if not why and seconds > SILENCE_S:
@@ -79,7 +73,6 @@ class VersionFollower(threading.Thread):
         return Behind(seconds, why) if why else Behind()
 
     def run(self) -> None:
-        """Until `stop`, or an error that somebody has to look at."""
         tried: list[str] = []
         candidates = [str(self._first)]
         refusals = 0
@@ -89,10 +82,8 @@ class VersionFollower(threading.Thread):
                 if not candidates:
                     self.troubles, self._failed = self._failed, {}
                     self._ended.wait(_AGAIN_S)
-                    tried, candidates = (
-                        [],
-                        [*(node.address for node in self.line), str(self._first)],
-                    )
+                    tried = []
+                    candidates = [*(node.address for node in self.line), str(self._first)]
                 address = candidates.pop(0)
                 if address in tried:
                     continue
@@ -120,7 +111,6 @@ class VersionFollower(threading.Thread):
             self._landing.abandon()
 
     def stop(self) -> None:
-        """Ends at once; the slots keep the versions that are whole."""
         self._ended.set()
         if self._control is not None:
             self._control.abort()
@@ -130,8 +120,6 @@ class VersionFollower(threading.Thread):
         self.join()
 
     def _follow(self, parent: Address, tried: list[str]) -> list[str]:
-        """Until it ends, or the parent has children enough: the addresses of those, which would
-        take this one."""
         self._control = connection = Connection.open(parent, self._landing.token)
         try:
             while not self._ended.is_set():
@@ -139,18 +127,17 @@ class VersionFollower(threading.Thread):
                     self._ended.wait(_POLL_S)
                     continue
                 done, known = self._landing.newest(), self._landing.layout
-                connection.send(
-                    {
-                        "ask": "watch",
-                        "policy": parent.policy,
-                        "after": None if done is None else str(done.manifest.version),
-                        "layout": known.id if known else None,
-                        "wait_s": HEARTBEAT_S,
-                        "changes": self._landing.changes,
-                        "serves": self._me.address,
-                        "tried": tried,
-                    }
-                )
+                asked = {
+                    "ask": "watch",
+                    "policy": parent.policy,
+                    "after": None if done is None else str(done.manifest.version),
+                    "layout": known.id if known else None,
+                    "wait_s": HEARTBEAT_S,
+                    "changes": self._landing.changes,
+                    "serves": self._me.address,
+                    "tried": tried,
+                }
+                connection.send(asked)
                 answer, table = connection.receive()
                 if elsewhere := self._heed(parent, answer):
                     return elsewhere
@@ -225,17 +212,13 @@ class VersionFollower(threading.Thread):
                 whole.set(items=len(progress.damaged) + progress.broken)  # asked for again
             with span("sync", "flip", "visible", version=manifest.number):
                 self._landing.finish(arriving)
-        moved(
-            *("relay", manifest, arriving.started_ns, 0, "tcp"),
-            wire_bytes=progress.wire_bytes,
-            buckets=progress.buckets,
-        )
+        took = {"wire_bytes": progress.wire_bytes, "buckets": progress.buckets}
+        moved("relay", manifest, arriving.started_ns, 0, "tcp", **took)
         seconds = (monotonic_ns() - arriving.started_ns) / 1e9
         self._on_received(Received(manifest, str(parent), seconds, progress))
 
 
 def why_not(troubles: Mapping[str, str]) -> str:
-    """Each address and what is wrong there."""
     return "; ".join(f"{address}: {why}" for address, why in troubles.items())
 
 
@@ -247,8 +230,7 @@ def _address(said: object) -> str:
 def checked(
     answer: dict[str, Any], table: bytes, known: Layout | None
 ) -> tuple[Manifest, Layout, Digests]:
-    """Manifest, layout (`known` where the answer has none) and block table of an answer. Errors:
-    `LinkError` unless they agree."""
+    """Manifest, layout (`known` where it has none) and block table. Errors: `LinkError`."""
     try:
         manifest = Manifest.from_json(answer["manifest"])
         layout = Layout.parse(answer["layout"]) if "layout" in answer else known
@@ -262,13 +244,8 @@ def checked(
     return manifest, layout, digests
 
 
-_SLOT_PATIENCE_S = 0.5
-
-
 @dataclass
 class Arriving:
-    """One version on its way."""
-
     base: HeldVersion | None  # in use
     slot: SlotWrite
     fetch: Fetch
@@ -276,15 +253,14 @@ class Arriving:
 
 
 class Landing:
-    """The slots of this host that a node fills, one version at a time: by so many `streams`, as
+    """The slots of this host that a node fills, one version at a time: by so many `streams`, with
     `changes` of what it holds where the parent has them. `keep` whole versions stay."""
 
     def __init__(
         self, where: str, shelf: Shelf, token: bytes, keep: int, streams: int, changes: bool
     ) -> None:
         self.arena: Arena | None = None
-        self.arriving: Arriving | None = None
-        """What is on its way, from this parent or from one that was lost."""
+        self.arriving: Arriving | None = None  # from this parent or from one that was lost
         check_in_memory(where)
         self._where = where
         self.shelf, self.token, self.changes = shelf, token, changes
@@ -292,11 +268,9 @@ class Landing:
 
     @property
     def layout(self) -> Layout | None:
-        """That of the slots, once there are any."""
         return None if self.arena is None else self.arena.layout
 
     def newest(self) -> HeldVersion | None:
-        """The latest version that is whole."""
         return next(reversed(self.shelf.whole()), None)
 
     def begin(self, manifest: Manifest, layout: Layout, digests: Digests) -> Arriving | None:

@@ -1,12 +1,11 @@
-"""Buckets on the wire: a run of consecutive blocks of one version, each in its own encoding.
+"""Buckets on the wire: consecutive blocks of one version, each encoded.
 
     header   magic, kind, count; layout, version, base version; first block, offset, raw length,
              wire length; hash of the result (of its blocks' digests); hash of header and entries
     entries  for each block: encoding, length and xxh3-64 of its payload
     payloads one after the other
 
-Header and entries are checked before a byte of the payloads is put anywhere, so that no damage can
-put bytes in the place of others.
+Header and entries are checked first, so that no damage can put bytes in the place of others.
 """
 
 from __future__ import annotations
@@ -23,8 +22,12 @@ from rltrace.sync.transfer.version_store import HeldVersion
 from rltrace.sync.transfer.wire import Connection, LinkError
 from rltrace.sync.version import Manifest, Version
 
-BUCKET_BLOCKS = 8
-"""The most blocks of a bucket: 4 MiB."""
+BUCKET_BLOCKS = 8  # at most: 4 MiB
+_HEADER = struct.Struct("<4sBBH16sQQQQQIQIIQ")
+_CHECK = struct.Struct("<Q")
+_ENTRY = struct.Struct("<BIQ")
+_MAGIC = b"RLTb"
+_NOWHERE = (0,) * 5
 
 
 class FrameKind(IntEnum):
@@ -36,17 +39,8 @@ class FrameKind(IntEnum):
     GONE = 4  # the version is no longer held here
 
 
-_HEADER = struct.Struct("<4sBBH16sQQQQQIQIIQ")
-_CHECK = struct.Struct("<Q")
-_ENTRY = struct.Struct("<BIQ")
-_MAGIC = b"RLTb"
-_NOWHERE = (0,) * 5
-
-
 @dataclass(frozen=True)
 class BlockEntry:
-    """How one block of a bucket travels."""
-
     encoding: int
     length: int
     hash: int  # of the payload
@@ -65,8 +59,7 @@ class Frame:
 def pack(
     held: HeldVersion, base: Version | None, first: int, encoded: list[Encoded]
 ) -> list[bytes | memoryview]:
-    """The parts of a bucket that begins at block `first`; dense blocks are sent from where they
-    lie."""
+    """The parts of a bucket from block `first` on; dense blocks are sent from where they lie."""
     manifest, digests = held.manifest, held.digests
     start = block_range(first, manifest.bytes)[0]
     end = block_range(first + len(encoded) - 1, manifest.bytes)[1]
@@ -88,14 +81,12 @@ def pack(
 
 
 def pack_sign(kind: FrameKind, manifest: Manifest) -> bytes:
-    """A frame without blocks."""
-    header = _header(kind, manifest, None, 0)
+    header = _header(kind, manifest, None, 0, _NOWHERE)
     return header + _CHECK.pack(xxh3_64_intdigest(header))
 
 
 def receive(connection: Connection, held: HeldVersion, base: Version | None) -> Frame:
-    """The next frame of what was asked for. Errors: `LinkError` for a damaged one, and for one of
-    another version, layout or base than was asked for."""
+    """The next frame. Errors: `LinkError` for a damaged or another one than was asked for."""
     manifest, digests = held.manifest, held.digests
     header = connection.read(_HEADER.size)
     check = _CHECK.unpack(connection.read(_CHECK.size))[0]
@@ -112,7 +103,7 @@ def receive(connection: Connection, held: HeldVersion, base: Version | None) -> 
     frame = Frame(kind, first, entries, has_base)
     said = base if has_base else None
     if kind != FrameKind.BLOCKS:
-        if header != _header(kind, manifest, said, count):
+        if header != _header(kind, manifest, said, count, _NOWHERE):
             raise LinkError("an answer to another question")
         return frame
     end = first + count
@@ -132,11 +123,7 @@ def receive(connection: Connection, held: HeldVersion, base: Version | None) -> 
 
 
 def _header(
-    kind: int,
-    manifest: Manifest,
-    base: Version | None,
-    count: int,
-    place: tuple[int, ...] = _NOWHERE,
+    kind: int, manifest: Manifest, base: Version | None, count: int, place: tuple[int, ...]
 ) -> bytes:
     """`place`: first block, offset, raw length, wire length and hash of the result."""
     version = manifest.version

@@ -1,11 +1,11 @@
-"""The files by which the workers of a host share the relay of an address, and their removal.
+"""The files by which a host's workers share a relay, and their removal.
 
     rltrace-joined/<place>.users   a shared lock of every subscriber; exclusive: nobody is left
     rltrace-joined/<place>.relay   the lock of the one relay; in it, what keeps weights from coming
     rltrace-joined/<place>.log     what it last complained of
 
-They go with the last one out: the relay, or a subscriber whose relay has ended already. What killed
-processes have left goes when any address is joined.
+They go with the last one out, the relay or a subscriber, or, where processes were killed, when any
+address is joined.
 """
 
 from __future__ import annotations
@@ -54,12 +54,9 @@ class JoinedFiles:
             return ""
 
     def remove(self, mine: Lock | None = None) -> None:
-        """Removes the files unless somebody is there. `mine` is the relay's lock, for who has it:
-        it is released where they are gone.
-
-        Whoever removes has both locks, and the users' file goes last: until then nobody comes in,
-        and who has waited for its lock finds that it is of no file any more, and makes another.
-        """
+        """Removes the files unless somebody is there. `mine` is the relay's own lock, which is
+        released. Whoever removes has both locks, and the users' file goes last: who has waited for
+        its lock finds that it is of no file any more, and makes another."""
         users = Lock.take(self.users)
         if users is None:
             return

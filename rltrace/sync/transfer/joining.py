@@ -1,8 +1,7 @@
-"""`tcp://host:port/policy` for a subscriber: a relay of its own host that all subscribers share.
+"""A relay of this host that all subscribers to an address share.
 
-The first one starts the relay, a process of its own that follows the address and fills slots here;
-it ends when nobody uses it any more. Should it be killed, whoever notices first starts another,
-which goes on from the slots. Pulling is the same as from a publisher of this host.
+The first one starts it as a process, which fills slots here and ends when nobody uses it. If it is
+killed, whoever notices first starts another, which goes on from the slots.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
 from rltrace.trace.job_exceptions import from_outside
 
 _log = logging.getLogger("rltrace.sync")
-
 _DENSE = "--dense"
 _LOOK_S = 0.5
 _GRACE_S = 2.0  # a subscriber that goes may be followed by another one
@@ -36,22 +34,14 @@ _MOST_SAID_BYTES = 1 << 20
 
 
 def place_of(parent: str) -> str:
-    """Where a policy that is served elsewhere has its slots on this host.
-
-    Errors: `RltraceError` for what is no address.
-    """
+    """Where a policy served elsewhere has its slots here. Errors: `RltraceError` for no address."""
     address = Address.parse(parent)
     return "shm://" + re.sub(r"[^\w.-]", "-", f"{address.policy}-{address.host}-{address.port}")
 
 
 class Joined:
-    """A subscriber's part in its host's relay."""
-
     def __init__(self, parent: str, token: str | None = None, changes: bool = True) -> None:
-        """The relay is started with that token and those wishes by whoever is first.
-
-        Errors: `RltraceError` for what is no address.
-        """
+        """The first one starts the relay with these wishes. Errors: `RltraceError`."""
         self.place = place_of(parent)
         self._parent = parent
         self._command = [sys.executable, "-m", "rltrace.sync.transfer.joining", parent]
@@ -69,10 +59,7 @@ class Joined:
         self._watch.start()
 
     def attach(self, timeout_s: float) -> Arena:
-        """The slots of this host, once the first version is on its way to them.
-
-        Errors: `RltraceError`: what the relay complains of, or that there is none in time.
-        """
+        """This host's slots, once there are any. Errors: `RltraceError`: no version, and why."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -87,7 +74,6 @@ class Joined:
                     raise RltraceError(f"{said}: {why}" if why else said, CANNOT_TELL) from error
 
     def close(self) -> None:
-        """Leaves; the last one out ends the relay."""
         self._ended.set()
         self._watch.join()
         self._using.release()
@@ -119,8 +105,6 @@ class Joined:
 
 
 class _Started:
-    """A relay that this process has started, and what it complains of."""
-
     def __init__(
         self, parent: str, command: list[str], environment: dict[str, str], log: Path
     ) -> None:
@@ -140,7 +124,6 @@ class _Started:
 
     @property
     def runs(self) -> bool:
-        """Whether it has yet to end."""
         return self._process.poll() is None
 
     def complaint(self) -> RltraceError | None:
@@ -154,7 +137,6 @@ class _Started:
 
 
 def main(parent: str, changes: bool) -> int:
-    """The relay's process: until nobody uses it. Returns its exit code."""
     place = place_of(parent)
     files = JoinedFiles(place)
     lock = files.claim()

@@ -1,15 +1,12 @@
-"""One process a node that always holds a whole verified version, and passes versions on.
+"""A node that always holds a whole version, and passes versions on.
 
-The first node serves the publisher's own slots (`Relay.serve`); every other one follows a parent
-(`Relay.follow`), fills slots of its own host, from which the rollout workers there pull, and serves
-children. In a chain a version takes hardly longer than over one hop, and the learner's host sends
-it once.
+The first node serves the publisher's slots; every other one follows a parent, fills slots of its
+host for the workers there, and serves children. In a chain the learner's host sends a version once.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic, sleep
@@ -34,14 +31,13 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 
 _POLL_S = 0.002
 _PATIENCE_S = 1.0
+_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True)
 class Status:
-    """What a relay does now. `parent` is "" for the one that serves the publisher's own slots;
-    `lost` counts the parents that it lost, `sent_bytes` what it sent to its children. `troubles` is
-    why each node that it could follow cannot be followed now, by address; empty while one is.
-    `behind`: how far what it has is behind the learner."""
+    """`parent` is "" beside the publisher; `lost` counts parents, `sent_bytes` is to children.
+    `troubles`: why each node cannot be followed, by address; `behind`: how far the learner is."""
 
     manifest: Manifest | None
     parent: str
@@ -56,9 +52,7 @@ class Relay(Closing):
     """A node. Everything runs in threads of this process, which end with `close`."""
 
     def __init__(self, shelf: Shelf, server: VersionServer, work: Source | VersionFollower) -> None:
-        self._shelf = shelf
-        self._server = server
-        self._work = work
+        self._shelf, self._server, self._work = shelf, server, work
         work.start()
 
     @staticmethod
@@ -70,15 +64,10 @@ class Relay(Closing):
         gbps: float = 0.0,
         token: str | None = None,
     ) -> Relay:
-        """Serves what a publisher of this host publishes at `where`, from its slots; one that is
-        not there yet is waited for. `fanout` is how many children are taken before further ones are
-        sent to those (0: any number); a `fanout` of 1 on every node makes a chain. `gbps` is how
-        many 10⁹ bits a second are sent at most, to leave the rest of a link to others (0: as many
-        as can be). `token`: see `token_of`.
-
-        Errors: `RltraceError` where nobody can listen there. What else goes wrong is told by
-        `wait`, and is `error`.
-        """
+        """Serves the publisher's slots at `where`, which may be still to come. After `fanout`
+        children further ones are sent to those (0: any number; 1 on every node: a chain). At most
+        `gbps` 10⁹ bits a second are sent (0: no limit). `token`: see `token_of`. Errors:
+        `RltraceError` where nobody can listen; later ones are told by `wait`, and `error`."""
         shelf = Shelf()
         source = Source(where, shelf, lambda: server.wants_changes)
         policy, secret = folder_of(where).name, token_of(host, token)
@@ -100,15 +89,11 @@ class Relay(Closing):
         token: str | None = None,
         on_received: Callable[[Received], None] = lambda _: None,
     ) -> Relay:
-        """Follows `parent` (`tcp://host:port/policy`): each of its versions is brought into slots
-        of this host, at `where`, and is the latest there once all of it is verified. `keep` whole
-        versions stay; `streams` connections bring a version; with `changes` only what differs from
-        the version before is sent, where that is less. When the parent is gone the ones above it
-        are followed.
-
-        Errors: `RltraceError` where nobody can listen there. A parent that is not there yet is
-        waited for; what else goes wrong later is told by `wait`.
-        """
+        """Follows `parent` (`tcp://host:port/policy`): each version is brought into slots of this
+        host at `where`, and is the latest once all of it is verified. `keep` whole versions stay;
+        `streams` connections bring one; with `changes` only what differs is sent, where that is
+        less. When the parent is gone those above it are followed. Errors: `RltraceError` where
+        nobody can listen there; what goes wrong later is told by `wait`."""
         address = Address.parse(parent)
         shelf, secret = Shelf(), token_of(host, token)
         landing = Landing(where, shelf, token_of(address.host, token), keep, streams, changes)
@@ -119,18 +104,15 @@ class Relay(Closing):
 
     @property
     def address(self) -> str:
-        """What children follow: `tcp://host:port/policy`. The policy has the publisher's name for
-        it, whatever the place here is called."""
+        """What children follow: `tcp://host:port/policy`, with the publisher's name of it."""
         return str(self._server.address.told)
 
     @property
     def on_all_networks(self) -> bool:
-        """Whether it can be reached at every address of this host."""
         return self._server.address.on_all_networks
 
     @property
     def status(self) -> Status:
-        """What it does now."""
         whole = self._shelf.whole()
         follower = self._work if isinstance(self._work, VersionFollower) else None
         return Status(
@@ -144,10 +126,8 @@ class Relay(Closing):
         )
 
     def wait(self, at_least: Version | int = 0, timeout_s: float = 60.0) -> Version:
-        """The newest whole version here, once it is not before `at_least` (a version or a counter).
-
-        Errors: `RltraceError` where there is none in time, or what has ended this relay.
-        """
+        """The newest whole version, once it is not before `at_least` (a version or a counter).
+        Errors: `RltraceError` where there is none in time, or what has ended this relay."""
         deadline = monotonic() + timeout_s
         while True:
             manifest = self.status.manifest
@@ -167,18 +147,15 @@ class Relay(Closing):
 
     @property
     def behind_s(self) -> float:
-        """For how long newer weights have not been able to come here; 0.0 while they can."""
         return self._work.behind().seconds
 
     @property
     def error(self) -> RltraceError | None:
-        """What keeps newer weights from coming here, or has ended this relay; None while nothing
-        does."""
+        """What keeps newer weights from coming here, or has ended this relay, or None."""
         return self.ended_by or self._work.behind().error(self.address)
 
     @property
     def ended_by(self) -> RltraceError | None:
-        """What has ended this relay; None while it works."""
         return self._work.ended_by
 
     def close(self) -> None:
@@ -191,15 +168,13 @@ class Relay(Closing):
 
 
 class ParentReach:
-    """A relay's parents as its user hears of them: what keeps all of them from being followed, each
-    reason once, and that one is followed again."""
+    """Tells when all parents cannot be followed, each reason once, and when one is again."""
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._told: set[str] = set()
 
     def news(self, status: Status) -> str | None:
-        """What is new in the status of now: a line, or None."""
         if not status.troubles:
             self._since = None
             if not self._told:
@@ -215,31 +190,21 @@ class ParentReach:
         return f"cannot reach {said}; trying again"
 
 
-# Nothing is copied. The newest version is leased, as the next one's changes are changes of it;
-# while they are being found both are.
-
-_AGAIN_S = 1.0
-
-
 class Source(threading.Thread):
-    """Watches a policy of this host. `wants_changes` tells whether some child asked for changes."""
+    """Puts a host's versions on the shelf, by lease; two while changes are being found."""
 
     def __init__(self, where: str, shelf: Shelf, wants_changes: Callable[[], bool]) -> None:
         super().__init__(name="rltrace.sync source", daemon=True)
         self.arena: Arena | None = None
         self.ended_by: RltraceError | None = None
-        """What ended it."""
         check_in_memory(where)
-        self._where = where
-        self._shelf = shelf
-        self._wants_changes = wants_changes
+        self._where, self._shelf, self._wants_changes = where, shelf, wants_changes
         self._encoder = Encoder()
         self._ended = threading.Event()
-        self._since_s = time.monotonic()
+        self._since_s = monotonic()
         self._trouble = ""
 
     def run(self) -> None:
-        """Until `stop`, or an error that somebody has to look at."""
         try:
             while not self._ended.wait(_POLL_S):
                 self._trouble = self._look()
@@ -250,15 +215,13 @@ class Source(threading.Thread):
             self.ended_by = error if isinstance(error, RltraceError) else failed
 
     def behind(self) -> Behind:
-        """How far what is served is behind the learner."""
         if self.arena is None:
-            seconds = time.monotonic() - self._since_s
+            seconds = monotonic() - self._since_s
             return Behind(seconds, f"nothing is published at {self._where} yet")
         found = self.arena.behind()
         return found if found.why else Behind(found.seconds, self._trouble)
 
     def stop(self) -> None:
-        """Ends the watch; what is on the shelf stays there."""
         self._ended.set()
         self.join()
 

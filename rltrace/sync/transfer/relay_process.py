@@ -1,8 +1,4 @@
-"""A relay in a process of its own, beside the one that publishes.
-
-It serves what lies at a place of this host to other hosts, which so costs the publishing process
-nothing, and ends with that process, however it ends.
-"""
+"""A relay in a process of its own, beside the one that publishes."""
 
 from __future__ import annotations
 
@@ -20,28 +16,22 @@ _LOOK_S = 0.5
 
 
 class Beside:
-    """The relay, as the process sees it that has started it."""
-
     def __init__(self, where: str, host: str) -> None:
-        """Serves `where`, from the time on when something is published there, at a free port of
-        `host`, which is an address of this one. Does not wait for it to begin."""
-        self.token = secrets.token_hex(32)
-        """The secret that following it takes."""
+        """Serves `where`, also before it is there, at a free port of `host`; does not wait."""
+        self.token = secrets.token_hex(32)  # the secret that following it takes
         self._where, self._host = where, host
         self._address = ""
         self._process = self._start(port=0)
 
     @property
     def address(self) -> str:
-        """Where it can be followed; waits until it can be. Errors: `RltraceError` that says why it
-        could not begin."""
+        """Where it can be followed, once it can be. Errors: `RltraceError` with the reason."""
         if not self._address:
             self._address = self._begun()
         return self._address
 
     def keep(self) -> None:
-        """Starts it again, at the same address, where it was killed: whoever follows it goes on.
-        Errors: `RltraceError` where something else has ended it, or its port is taken by now."""
+        """Starts it again, at its address, after a kill. Errors: `RltraceError`: another end."""
         code = self._process.poll()
         if code is None or not self._address:
             return
@@ -52,7 +42,6 @@ class Beside:
         self._begun()
 
     def close(self) -> None:
-        """Ends it."""
         self._process.terminate()
         self._process.wait()
 
@@ -78,7 +67,6 @@ class Beside:
 
 
 def main(where: str, host: str, port: int, starter: int) -> int:
-    """The relay's process, until `starter` has ended. Returns its exit code."""
     try:
         with Relay.serve(where, host, port) as relay:
             print(relay.address, flush=True)

@@ -1,12 +1,11 @@
-"""The serving half of a node: listens, and gives its children whatever is on its shelf.
+"""The serving half of a node: gives children what is on its shelf.
 
-A child asks two things: `watch` (is there a newer version?), on one connection that it keeps, and
-`get` (these blocks), on as many as it likes.
+A child asks `watch` (is there a newer version?), on one connection that it keeps, and `get` (these
+blocks), on as many as it likes.
 """
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import socket
 import threading
@@ -32,8 +31,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.untrusted_files import NONSENSE
 
 _MOST_WAIT_S = 30.0
-_MOST_STRANGERS = 64
-"""Connections that have not proved yet to know the token; further ones wait to be accepted."""
+_MOST_STRANGERS = 64  # not yet known to have the token; further ones wait to be accepted
 
 
 @dataclass(frozen=True)
@@ -45,54 +43,38 @@ class Node:
 
 
 class VersionServer:
-    """Serves one policy from a shelf. `fanout` is how many children it takes before it sends
-    further ones to those (0: any number); `gbps` how many 10⁹ bits a second it sends at most, all
-    children together (0: no limit)."""
+    """Serves the policy `name` from a shelf. After `fanout` children it sends further ones to those
+    (0: any number); it sends at most `gbps` 10⁹ bits a second to all together (0: no limit)."""
 
     def __init__(
-        self,
-        shelf: Shelf,
-        policy: str,
-        host: str,
-        port: int,
-        token: bytes,
-        fanout: int = 0,
-        gbps: float = 0.0,
+        self, shelf: Shelf, name: str, host: str, port: int, token: bytes, fanout: int, gbps: float
     ) -> None:
-        self._shelf = shelf
-        self._token = token
-        self._fanout = fanout
+        self._shelf, self._token, self._fanout = shelf, token, fanout
         self._pace = Throttle(gbps)
-        self.line: Callable[[], Sequence[Node]] = tuple
-        """Asked for the nodes above this one, nearest first: where children go when it is gone."""
-        self.behind: Callable[[], Behind] = Behind
-        """Asked for how far this one is behind."""
+        self.line: Callable[[], Sequence[Node]] = tuple  # asked for the nodes above, nearest first
+        self.behind: Callable[[], Behind] = Behind  # asked for how far this one is behind
         self._children: dict[Connection, str] = {}
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
-        self.wants_changes = False
-        """Whether some child asked for changes."""
-        self.sent_bytes = 0
-        """Bytes of payloads that were sent, to all children together."""
+        self.wants_changes = False  # whether some child asked for changes
+        self.sent_bytes = 0  # of payloads, to all children together
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             self._listener = socket.create_server(found[0][4][:2], family=found[0][0], backlog=64)
         except OSError as error:
             raise RltraceError(f"cannot listen on {host}:{port}: {error}") from error
         self.id = secrets.token_hex(8)
-        self.address = Address(host, self._listener.getsockname()[1], policy)
+        self.address = Address(host, self._listener.getsockname()[1], name)
         self._start(self._accept, "accept")
 
     @property
     def children(self) -> int:
-        """How many nodes watch this one."""
         with self._lock:
             return len(self._children)
 
     def close(self) -> None:
-        """Ends every connection."""
         self._ended.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -103,10 +85,8 @@ class VersionServer:
             connection.abort()
 
     def _start(self, target: Callable[..., None], name: str, *args: object) -> None:
-        thread = threading.Thread(
-            target=target, args=args, name=f"rltrace.sync {name}", daemon=True
-        )
-        thread.start()
+        name = f"rltrace.sync {name}"
+        threading.Thread(target=target, args=args, name=name, daemon=True).start()
 
     def _accept(self) -> None:
         while not self._ended.is_set():
@@ -184,7 +164,6 @@ class VersionServer:
         connection.send(answer, table)
 
     def _redirect(self, connection: Connection, serves: str, tried: Sequence[str]) -> list[str]:
-        """Where a child that is one too many may go; nowhere else, where it has tried them all."""
         with self._lock:
             others = [a for a in self._children.values() if a and a != serves and a not in tried]
             is_full = 0 < self._fanout <= len(self._children)
@@ -219,18 +198,16 @@ class VersionServer:
     def _send(
         self, connection: Connection, held: HeldVersion, base: Version | None, first: int, end: int
     ) -> int:
-        """Sends the blocks, each as soon as it is here: as changes of `base` where they are."""
         sent = 0
         while first < end:
-            stop = min(end, first + BUCKET_BLOCKS)
-            encoded = held.wait(first, stop, base, HEARTBEAT_S)
+            encoded = held.wait(first, min(end, first + BUCKET_BLOCKS), base, HEARTBEAT_S)
             if encoded is None:
                 connection.write([frames.pack_sign(FrameKind.ALIVE, held.manifest)])
                 continue
             changed_from = base if held.base == base else None
-            parts = frames.pack(held, changed_from, first, encoded)
-            connection.write(parts)
-            payload_bytes = sum(map(len, itertools.islice(parts, 1, None)))
+            header, *payloads = frames.pack(held, changed_from, first, encoded)
+            connection.write([header, *payloads])
+            payload_bytes = sum(map(len, payloads))
             with self._lock:
                 self.sent_bytes += payload_bytes
             sent += payload_bytes

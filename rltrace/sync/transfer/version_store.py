@@ -1,8 +1,4 @@
-"""The versions that a node can serve: whole ones, and the one that is arriving.
-
-A block of an arriving version can be passed on as soon as it is verified (cut-through), and as it
-came: a delta is not encoded anew at each hop.
-"""
+"""The versions that a node can serve: whole ones, and one that arrives."""
 
 from __future__ import annotations
 
@@ -20,12 +16,9 @@ from rltrace.sync.memory.encodings import DENSE, Encoded
 from rltrace.sync.memory.layout import Layout
 from rltrace.sync.version import Manifest, Version
 
-_MOST_KEPT = 0.25
-"""The share of a version's bytes that its changes may take in memory beside it."""
+_MOST_KEPT = 0.25  # of a version's bytes: what its changes may take in memory beside it
 
-
-_AWAITED_S = 0.5
-"""How long a child has to come for the version that it was told of, before another is shown."""
+_AWAITED_S = 0.5  # for a child to come for a version, before another is shown
 
 
 class GoneError(Exception):
@@ -33,8 +26,8 @@ class GoneError(Exception):
 
 
 class HeldVersion:
-    """One version: `data` is its memory, `have` which blocks of it are verified. `let_go` is called
-    once, when it was dropped and nobody uses it any more."""
+    """One version: `data` is its memory, `have` which blocks are verified. `let_go` is called once,
+    when it was dropped and nobody uses it any more."""
 
     def __init__(
         self,
@@ -45,18 +38,13 @@ class HeldVersion:
         is_whole: bool,
         let_go: Callable[[], None],
     ) -> None:
-        self.manifest = manifest
-        self.layout = layout
+        self.manifest, self.layout, self.data, self.let_go = manifest, layout, data, let_go
         self.digests = digests.copy()
-        self.data = data
         self.have: NDArray[np.bool_] = np.full(len(digests), is_whole)
-        self.stands = is_whole
-        """Whether it is the latest of this host, or was: set once it is."""
-        self.base: Version | None = None
-        """The version that `encoded` are changes of; None where there are none."""
+        self.stands = is_whole  # whether it is the latest of this host, or was: set once it is
+        self.base: Version | None = None  # that `encoded` are changes of; None where there are none
         self._encoded: list[Encoded | None] = []
         self._encoded_bytes = 0
-        self.let_go = let_go
         self._users = 1  # whoever is to drop it
         self._dropped = self._gone = False
         self._changed = threading.Condition()
@@ -64,15 +52,11 @@ class HeldVersion:
     @staticmethod
     def leased(lease: Lease, layout: Layout) -> HeldVersion:
         """A whole version of this host, which stays leased until it is let go."""
-        return HeldVersion(
-            *(lease.manifest, layout, lease.digests, lease.data),
-            is_whole=True,
-            let_go=lease.release,
-        )
+        held = (lease.manifest, layout, lease.digests, lease.data)
+        return HeldVersion(*held, is_whole=True, let_go=lease.release)
 
     @property
     def is_whole(self) -> bool:
-        """Whether every block is verified."""
         return bool(self.have.all())
 
     def use(self) -> bool:
@@ -84,7 +68,6 @@ class HeldVersion:
             return True
 
     def unuse(self) -> None:
-        """Ends one `use`."""
         with self._changed:
             self._users -= 1
             free = not self._users
@@ -111,8 +94,7 @@ class HeldVersion:
             self.base = base
 
     def put(self, block: int, encoded: Encoded = DENSE) -> None:
-        """A block is in its place and verified; `encoded` is how it can be passed on. What cannot
-        be kept is passed on as it is: changes are few, or not worth their memory."""
+        """A block is verified: it is passed on at once as `encoded`, or as it is to save memory."""
         with self._changed:
             if self.base is not None:
                 self._encoded_bytes += len(encoded.payload)
@@ -124,11 +106,8 @@ class HeldVersion:
     def wait(
         self, first: int, end: int, base: Version | None, timeout_s: float
     ) -> list[Encoded] | None:
-        """The blocks from `first` on, before `end`, that can be sent now, at least one: as changes
-        of `base` where they are to be had so, else dense. None where there is none in time.
-
-        Errors: `GoneError`.
-        """
+        """The blocks from `first` on, before `end`, that can be sent now, as changes of `base`
+        where there are such, else dense; None where there is none in time. Errors: `GoneError`."""
         with self._changed:
             found = self._changed.wait_for(lambda: self._ready(first, end, base), timeout_s)
         return found or None
@@ -146,8 +125,6 @@ class HeldVersion:
 
 
 class Shelf:
-    """All versions of one node, the newest last."""
-
     def __init__(self) -> None:
         self._held: list[HeldVersion] = []
         self._awaited: dict[object, float] = {}
@@ -160,13 +137,11 @@ class Shelf:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether some child is on its way. Who shows the next version waits for that to end, as a
-        slow child may else find none of those that it hears of."""
+        """Whether a child is on its way: a slow one may else find no version that it hears of."""
         with self._changed:
             return any(until_s > time.monotonic() for until_s in self._awaited.values())
 
     def add(self, held: HeldVersion) -> None:
-        """Shows a version to everyone who waits for one."""
         with self._changed:
             self._held.append(held)
             self._changed.notify_all()
@@ -179,7 +154,6 @@ class Shelf:
         held.drop()
 
     def whole(self) -> list[HeldVersion]:
-        """Those that stand, oldest first."""
         with self._changed:
             return [held for held in self._held if held.stands]
 
@@ -194,8 +168,7 @@ class Shelf:
     def newer(
         self, after: Version | None, timeout_s: float, child: object = None
     ) -> HeldVersion | None:
-        """The newest version, arriving or whole, once it is newer than `after`; None where there is
-        none in time. `child` is who will come for it, and is awaited until it is forgotten."""
+        """The newest version, once after `after`; None: not in time. `child` is awaited for it."""
 
         def newest() -> HeldVersion | None:
             found = self._held[-1] if self._held else None

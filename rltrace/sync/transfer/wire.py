@@ -1,8 +1,8 @@
-"""Authenticated connections between nodes: messages of JSON with a blob, and bytes into place.
+"""Authenticated connections: messages of JSON with a blob, and bytes into place.
 
-Before anything else both sides prove that they know the same token, by HMAC over two fresh nonces.
-Nothing received is ever unpickled or run; it is not encrypted either: the network is trusted to
-carry weights, not to send them. Every wait has an end, and `abort` ends all of them at once.
+Both sides first prove by HMAC over two fresh nonces that they know the same token. Nothing received
+is unpickled or run, nor is it encrypted: the network is trusted to carry weights, not to send them.
+Every wait has an end, and `abort` ends all of them at once.
 """
 
 from __future__ import annotations
@@ -32,13 +32,9 @@ from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.job_exceptions import from_outside
 from rltrace.trace.untrusted_files import parsed
 
-TOKEN = "RLTRACE_SYNC_TOKEN"
-"""The environment variable that holds the token: any text that others do not know."""
-
+TOKEN = "RLTRACE_SYNC_TOKEN"  # the environment variable of the token, which others must not know
 HEARTBEAT_S = 0.5
-STUCK_S = 20.0
-"""A receiver that takes nothing for so long is cut off, as what is sent to it has to be held."""
-
+STUCK_S = 20.0  # a receiver that takes nothing for so long is cut off
 _ANY = ("0.0.0.0", "::")
 # Addresses that are nobody's (for documentation): the way to them is the default route.
 _ANYWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
@@ -89,8 +85,7 @@ class Address:
 
     @property
     def told(self) -> Address:
-        """What others may connect to: where it listens on every address of this host, at the one
-        that this host is reached by through its default route, or else by its name."""
+        """What others may connect to: of all networks, the default route's address or the name."""
         if not self.on_all_networks:
             return self
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -110,18 +105,14 @@ class Address:
 
 
 def token_of(host: str, given: str | None = None) -> bytes:
-    """The token of this job: `given`, or the environment's, or, for addresses of this host only,
-    one that this user's processes share through a private file.
-
-    Errors: `RltraceError` where another host could connect and no token was given.
-    """
+    """The job's token: `given`, the environment's, or, for addresses of this host only, one in a
+    private file. Errors: `RltraceError` where another host could connect and no token was given."""
     said = given if given is not None else os.environ.get(TOKEN)
     if said:
         return said.encode()
     if not is_loopback(host):
-        raise WrongUsage(
-            f"{host} can be reached from elsewhere: set {TOKEN} to the same secret on all nodes"
-        )
+        how = f"set {TOKEN} to the same secret on all nodes"
+        raise WrongUsage(f"{host} can be reached from elsewhere: {how}")
     make_folder(shared_memory())
     path = shared_memory() / TOKEN_FILE
     fresh = path.with_name(f"{TOKEN_FILE}.{secrets.token_hex(8)}")
@@ -143,14 +134,12 @@ class Throttle:
     """Holds what all connections of a node send to `gbps` 10⁹ bits a second; 0: no limit."""
 
     def __init__(self, gbps: float = 0.0) -> None:
-        self.piece_bytes = _PACED_BYTES if gbps else sys.maxsize
-        """The most to be sent at once."""
+        self.piece_bytes = _PACED_BYTES if gbps else sys.maxsize  # the most to be sent at once
         self._bytes_per_s = gbps * 1e9 / 8
         self._free_at = 0.0
         self._lock = threading.Lock()
 
     def sent(self, count: int) -> None:
-        """Waits until the link would be free again after as many bytes."""
         if self._bytes_per_s:
             with self._lock:
                 now = time.monotonic()
@@ -167,8 +156,7 @@ class Connection:
         self._pace = pace or Throttle()
         self._sock = sock
         try:
-            self.peer = str(sock.getpeername()[0])
-            """The other side's host."""
+            self.peer = str(sock.getpeername()[0])  # the other side's host
         except OSError as error:
             raise LinkError(f"the connection broke: {error}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -256,12 +244,8 @@ class Connection:
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Sends all parts, one after the other, from where they lie. Errors: `LinkError`."""
         piece = self._pace.piece_bytes
-        left = [
-            whole[at : at + piece]
-            for part in parts
-            for whole in [memoryview(part).cast("B")]
-            for at in range(0, len(whole), piece)
-        ]
+        wholes = [memoryview(part).cast("B") for part in parts]
+        left = [whole[at : at + piece] for whole in wholes for at in range(0, len(whole), piece)]
         try:
             while left:
                 sent = self._sock.sendmsg(left[: 1 if piece < sys.maxsize else 64])
@@ -274,7 +258,6 @@ class Connection:
             raise LinkError(f"the connection broke: {error}") from error
 
     def send(self, message: dict[str, Any], blob: bytes = b"") -> None:
-        """Sends one message. Errors: `LinkError`."""
         text = json.dumps(message).encode()
         check = xxh3_64_intdigest(text + blob)
         self.write([_MESSAGE.pack(_MAGIC, len(text), len(blob), check), text, blob])
@@ -317,7 +300,6 @@ class Connection:
 
 
 def _why_closed(address: Address, error: Exception) -> str:
-    """Why no connection could be made, and what to look at."""
     if isinstance(error, ConnectionRefusedError):
         return f"connection refused: nothing listens there (is it up, and {address.port} its port?)"
     if isinstance(error, (socket.gaierror, UnicodeError)):

@@ -1,8 +1,7 @@
-"""Generation: continuous batching over a KV cache, with the log-probability of every sampled token.
+"""Generation by continuous batching over a KV cache, with log-probabilities.
 
-Sequences wait, are prefilled (which yields a token), decode token by token together with all others
-that run, and leave when their turn is over; waiting ones take their place. New weights may come at
-any time between two tokens: what runs is then read anew and goes on under them.
+Sequences wait, are prefilled (which yields a token), decode together, and leave when their turn is
+over. New weights may come between two tokens: what runs is then read anew.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from rltrace.trainer.learning.model import KVCache, Transformer
 from rltrace.trainer.task import END
@@ -46,18 +46,14 @@ class Sequence:
     call: asyncio.Future[list[int]] | None = None  # of a tool, while it is at work or after
 
     def observe(self, answer: list[int]) -> None:
-        """Appends a tool's answer: context for the next turn."""
         self.tokens += answer
         self.generated += [False] * len(answer)
         self.turns += 1
 
 
 class Engine:
-    """Samples from a policy at temperature 1; `version` is that of the weights it holds.
-
-    A turn ends with `END`, with `call_token`, or at `max_response` tokens. A decode step takes at
-    least `decode_floor` seconds, as on a device whose memory sets the pace.
-    """
+    """Samples at temperature 1; `version` is that of its weights. A turn ends with `END`, with
+    `call_token`, or at `max_response` tokens. A decode step takes at least `decode_floor` s."""
 
     def __init__(
         self,
@@ -68,12 +64,9 @@ class Engine:
         timeout: float = 0.0,
         decode_floor: float = 0.0,
     ) -> None:
-        self.model = model
-        self.max_running = max_running
-        self.max_response = max_response
-        self.call_token = call_token
+        self.model, self.max_running, self.max_response = model, max_running, max_response
+        self.call_token, self.decode_floor = call_token, decode_floor
         self.timeout = timeout or float("inf")
-        self.decode_floor = decode_floor
         self.version = 0
         self.open: dict[str, Sequence] = {}
         self.waiting: deque[Sequence] = deque()
@@ -108,7 +101,6 @@ class Engine:
         )
 
     def abort(self, ids: Collection[str]) -> None:
-        """Ends those of the named sequences that are still open."""
         for sequence in [self.open[id] for id in self.open.keys() & ids]:
             sequence.finish = sequence.finish or "abort"
             if sequence.call is not None:
@@ -149,7 +141,6 @@ class Engine:
 
     @torch.no_grad()
     def _advance(self) -> None:
-        """One token for all that run and for as many that wait as there is room."""
         now = time.monotonic()
         for sequence in (*self.running, *self.waiting):
             if now > sequence.deadline:
@@ -169,30 +160,25 @@ class Engine:
             self.prefill(fresh)
 
     def start(self, sequence: Sequence) -> None:
-        """A sequence leaves the queue for the first time."""
         sequence.first_version = sequence.last_version = self.version
         sequence.deadline = time.monotonic() + self.timeout
 
     def prefill(self, fresh: list[Sequence]) -> None:
         """Reads all that `fresh` have, samples their next tokens and lets them join the batch."""
-        contexts = [[*s.request.prompt, *s.tokens] for s in fresh]
+        contexts = [torch.tensor([*s.request.prompt, *s.tokens]) for s in fresh]
         lengths = torch.tensor([len(c) for c in contexts])
-        padded = torch.full((len(fresh), int(lengths.max())), END)
-        for row, context in enumerate(contexts):
-            padded[row, : len(context)] = torch.tensor(context)
+        padded = pad_sequence(contexts, batch_first=True, padding_value=END)
         logits, cache = self.model.prefill(padded, lengths)
         self._sample(fresh, logits)
         self.running += fresh
         self.cache.join(cache)
 
     def decode(self) -> None:
-        """Samples one more token for every running sequence."""
         last = torch.tensor([s.tokens[-1] for s in self.running])
         position = torch.tensor([len(s.request.prompt) + len(s.tokens) - 1 for s in self.running])
         self._sample(self.running, self.model.decode(last, position, self.cache))
 
     def _sample(self, rows: list[Sequence], logits: Tensor) -> None:
-        """One token a row, by the inverse of its cumulative distribution."""
         log_probs = torch.log_softmax(logits.float(), dim=-1)
         cumulative = log_probs.exp().cumsum(dim=-1)
         draws = torch.tensor([[s.sampler.random()] for s in rows]) * cumulative[:, -1:]
@@ -210,7 +196,6 @@ class Engine:
                     sequence.finish = "length"
 
     def _retire(self) -> None:
-        """Takes sequences whose turn is over out of the batch."""
         over = [bool(s.finish) or s.tokens[-1] == self.call_token for s in self.running]
         if not any(over):
             return

@@ -1,4 +1,4 @@
-"""GRPO (Shao et al. 2024, arXiv 2402.03300): group-relative advantages, batches, k3 KL, ratios."""
+"""GRPO (Shao et al. 2024, arXiv 2402.03300): advantages, batches, KL, ratios."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from rltrace.trainer.trajectory import Trajectory
 
 
 def group_advantages(rewards: Sequence[float], groups: Sequence[str]) -> NDArray[np.float64]:
-    """`(reward - mean of its group) / (standard deviation of its group + 1e-4)`, section 4.1.2.
-
-    The deviation is that of a sample (n - 1). A group of equal rewards gets exactly 0: no signal.
-    A reward that is NaN has no part in its group and gets 0.
-    """
+    """`(reward - mean of its group) / (standard deviation of its group + 1e-4)`, section 4.1.2, the
+    deviation that of a sample (n - 1). A group of equal rewards gets exactly 0: no signal; so does
+    a reward that is NaN, which has no part in its group."""
     value = np.asarray(rewards, dtype=np.float64)
     advantages = np.zeros_like(value)
     members: dict[str, list[int]] = {}
@@ -37,8 +35,7 @@ def group_advantages(rewards: Sequence[float], groups: Sequence[str]) -> NDArray
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """What can be trained on: a prompt, the tokens after it, and which of them the policy generated
-    (the others are a tool's)."""
+    """What can be trained on: a prompt, what follows it, and which tokens are the policy's."""
 
     prompt: tuple[int, ...]
     tokens: NDArray[np.int64]
@@ -47,12 +44,8 @@ class Response:
 
 @dataclass(frozen=True)
 class Packed:
-    """Responses behind their prompts as one batch, padded on the right.
-
-    `tokens` is `[rows, longest]`. What is said about a token given those before it is
-    `[rows, longest - 1]`: column `i` belongs to `tokens[:, i + 1]`. `mask` is true on tokens that
-    the policy generated.
-    """
+    """Responses behind their prompts, padded on the right: `[rows, longest]`. What is said of
+    tokens is `[rows, longest - 1]`: column `i` of `tokens[:, i + 1]`; `mask`: it is generated."""
 
     tokens: Tensor
     mask: Tensor
@@ -65,8 +58,7 @@ class Packed:
         for row, response in enumerate(responses):
             start = len(response.prompt)
             end = start + len(response.tokens)
-            tokens[row, :start] = response.prompt
-            tokens[row, start:end] = response.tokens
+            tokens[row, :end] = np.concatenate((response.prompt, response.tokens))
             mask[row, start - 1 : end - 1] = response.generated
         return cls(torch.from_numpy(tokens), torch.from_numpy(mask))
 
@@ -91,15 +83,14 @@ def response_log_probs(
 
 
 def k3(log_probs: Tensor, reference: Tensor) -> Tensor:
-    """Per-token estimate of KL(policy || reference), never negative (eq. 4); unbiased for
-    tokens that the policy itself sampled, hence only nearly so for older ones."""
+    """KL(policy || reference) by token, never negative (eq. 4); unbiased for own samples."""
     difference = reference - log_probs
     return difference.exp() - difference - 1
 
 
 def ratio_statistics(log_ratio: Tensor, cut: Tensor, mask: Tensor) -> list[dict[str, float]]:
-    """Those of a `Use` for each row of `[rows, length]`, over the tokens that `mask` selects, w
-    being the ratio of learner to sampler probability; zeros for a row without any."""
+    """Those of a `Use` for each row of `[rows, length]`, over the tokens of `mask`, w being the
+    ratio of learner to sampler probability; zeros for a row without any."""
     weight = log_ratio.exp() * mask
     count = mask.sum(dim=1).clamp(min=1)
     columns = {

@@ -20,9 +20,7 @@ from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use
 from rltrace.trainer.transport import publisher_of
 
 MAX_GRAD_NORM = 1.0
-
-LogProbs = list[NDArray[np.float32]]
-"""Log-probabilities of the generated tokens, an array a trajectory."""
+LogProbs = list[NDArray[np.float32]]  # of the generated tokens, an array a trajectory
 
 
 class Reference:
@@ -52,23 +50,15 @@ class Learner:
         return grpo.response_log_probs(self.model, trajectories)
 
     def train(self, step: int, samples: Sequence[Sample]) -> TrainReport:
-        """One learner step: one pass over the samples, in minibatches."""
         shuffle = torch.Generator().manual_seed(self.config.seed + step)
         order = torch.randperm(len(samples), generator=shuffle)
-        uses: list[Use] = []
-        losses: list[float] = []
-        divergences: list[float] = []
-        for rows in order.chunk(self.config.minibatches) if samples else ():
-            minibatch = [samples[row] for row in rows.tolist()]
-            trained, loss, divergence = self.update(minibatch)
-            uses += trained
-            losses.append(loss)
-            divergences.append(divergence)
+        minibatches = order.chunk(self.config.minibatches) if samples else ()
+        updates = [self.update([samples[row] for row in rows.tolist()]) for rows in minibatches]
         return TrainReport(
-            uses=uses,
-            updates=len(losses),
-            loss=float(np.mean(losses)) if losses else float("nan"),
-            kl=float(np.mean(divergences)) if losses else float("nan"),
+            uses=[use for uses, _, _ in updates for use in uses],
+            updates=len(updates),
+            loss=float(np.mean([loss for _, loss, _ in updates])) if updates else float("nan"),
+            kl=float(np.mean([kl for _, _, kl in updates])) if updates else float("nan"),
         )
 
     def update(self, samples: Sequence[Sample]) -> tuple[list[Use], float, float]:
@@ -84,15 +74,8 @@ class Learner:
         advantages = torch.tensor([s.advantage for s in samples], dtype=torch.float32)
 
         log_probs = next_token_log_probs(self.model(batch.tokens), batch.tokens)
-        gain, cut = objective(
-            config.objective,
-            log_probs,
-            behaviour,
-            proximal,
-            advantages,
-            config.clip,
-            config.truncate,
-        )
+        given = (log_probs, behaviour, proximal, advantages, config.clip, config.truncate)
+        gain, cut = objective(config.objective, *given)
         # Every token counts the same, as in DAPO (arXiv 2503.14476, eq. 8), not every response.
         # Only responses: on padding the exponential may overflow, and its gradient then is NaN.
         divergence = grpo.k3(log_probs[batch.mask], reference[batch.mask]).mean()
@@ -112,7 +95,6 @@ class Learner:
         return uses, loss.item(), divergence.item()
 
     def publish(self) -> PublishedVersion:
-        """Makes the weights available to rollout as the next policy version."""
         manifest = self.publisher.publish(self.version + 1, self.model.state_dict())
         self.version = manifest.version
         return manifest

@@ -1,7 +1,7 @@
-"""The policy: a small decoder-only transformer whose decoding keeps a KV cache.
+"""The policy: a small decoder-only transformer with a KV cache.
 
-Position `i` of a sequence always lives in slot `i` of the cache, so sequences of different lengths
-share a batch without padding on the left: each row carries its own length.
+Position `i` of a sequence lives in slot `i` of the cache, so rows of different lengths share a
+batch without padding on the left.
 """
 
 from __future__ import annotations
@@ -83,18 +83,14 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, each behind a norm and a residual connection."""
-
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(shape.width)
         self.attention = Attention(shape)
         self.mlp_norm = nn.LayerNorm(shape.width)
-        self.mlp = nn.Sequential(
-            nn.Linear(shape.width, 4 * shape.width),
-            nn.GELU(),
-            nn.Linear(4 * shape.width, shape.width),
-        )
+        wide = 4 * shape.width
+        steps = (nn.Linear(shape.width, wide), nn.GELU(), nn.Linear(wide, shape.width))
+        self.mlp = nn.Sequential(*steps)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y, k, v = self.attention(self.attention_norm(x))
@@ -102,7 +98,6 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_norm(x)), k, v
 
     def decode(self, x: Tensor, keys: Tensor, values: Tensor, position: Tensor) -> Tensor:
-        """As `Attention.decode`."""
         x = x + self.attention.decode(self.attention_norm(x), keys, values, position)
         result: Tensor = x + self.mlp(self.mlp_norm(x))
         return result
@@ -130,9 +125,8 @@ class Transformer(nn.Module):
             elif parameter.dim() == 2:  # the norms' scales stay at 1
                 embedding = name in ("tokens.weight", "positions.weight")
                 scale = 1.0 if embedding else parameter.shape[1] ** -0.5
-                parameter.normal_(
-                    0.0, 0.1 * scale if name == "head.weight" else scale, generator=generator
-                )
+                scale *= 0.1 if name == "head.weight" else 1.0
+                parameter.normal_(0.0, scale, generator=generator)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits `[rows, length, vocabulary]` for `tokens` `[rows, length]`."""
@@ -150,8 +144,7 @@ class Transformer(nn.Module):
             x, k, v = block(x)
             cache.keys[layer][:, :, : tokens.shape[1]] = k
             cache.values[layer][:, :, : tokens.shape[1]] = v
-        last = x[torch.arange(len(tokens)), lengths - 1]
-        return self.head(self.norm(last)), cache
+        return self.head(self.norm(x[torch.arange(len(tokens)), lengths - 1])), cache
 
     def decode(self, token: Tensor, position: Tensor, cache: KVCache) -> Tensor:
         """Feeds one `token` `[rows]` at `position` `[rows]`; returns the next tokens' logits."""

@@ -1,4 +1,4 @@
-"""What is maximised, token by token: PPO's clip, its decoupled form, truncated weights.
+"""What is maximised, token by token: PPO's clip and importance weights.
 
 theta is the policy in training, behaviour the one that sampled, proximal the one that the clip
 holds theta near. All log-probs are `[rows, length]`.
@@ -19,10 +19,8 @@ def objective(
     clip: float,
     truncate: float,
 ) -> tuple[Tensor, Tensor]:
-    """The objective of each token and where it was cut, both `[rows, length]`.
-
-    `advantages` is `[rows]`. A token is cut where the clip stops its gradient or the importance
-    weight is above `truncate`.
+    """The objective of each token and where it was cut (by the clip, or as its importance weight is
+    above `truncate`), both `[rows, length]`; `advantages` is `[rows]`.
 
     - "grpo": clip of theta / proximal (Shao et al. 2024, arXiv 2402.03300, eq. 3)
     - "decoupled": the same, weighted by proximal / behaviour (Hilton et al. 2021, arXiv 2110.00641,

@@ -1,4 +1,4 @@
-"""The policy that a run starts from: made once by the controller, handed to every role."""
+"""The policy that a run starts from, made once for every role."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rltrace.trainer.learning.grpo import Packed, Response
 from rltrace.trainer.learning.model import ModelShape, Transformer, next_token_log_probs
 from rltrace.trainer.task import Task, task_of
 
-Weights = NDArray[np.uint8]
-"""All weights of a policy as one flat buffer."""
+BATCH_PROMPTS = 64
+LEARNING_RATE = 3e-3
+Weights = NDArray[np.uint8]  # all of a policy's, as one flat buffer
 
 
 def policy_of(config: TrainerConfig, weights: Weights | None = None) -> Transformer:
-    """A policy of the run's shape, with the given weights or fresh ones. Roles compute on one
-    thread each: they share the machine."""
+    """A policy with the given weights, or fresh ones. One thread: roles share the machine."""
     torch.set_num_threads(1)
     task = task_of(config)
     context = task.longest_prompt + config.max_response
@@ -40,26 +40,13 @@ def initial_weights(config: TrainerConfig) -> Weights:
     return pack(state, layout_of(state))
 
 
-# --- supervised updates on right responses before RL: how often a fresh policy succeeds is chosen
-
-BATCH_PROMPTS = 64
-LEARNING_RATE = 3e-3
-
-
 def warm_start(model: Transformer, task: Task, updates: int, seed: int) -> None:
-    """Trains `model` in place, by cross-entropy on the tokens that the policy is to generate.
-
-    Same seed, same weights.
-    """
+    """Supervised updates on right responses, in place. Same seed, same weights."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     for update in range(updates):
-        batch = Packed.of(
-            [
-                Response(prompt, np.array(tokens), np.array(owned))
-                for prompt in task.prompts(BATCH_PROMPTS, f"warm start/{seed}/{update}")
-                for tokens, owned in [task.demonstration(prompt)]
-            ]
-        )
+        prompts = task.prompts(BATCH_PROMPTS, f"warm start/{seed}/{update}")
+        shown = [(prompt, *task.demonstration(prompt)) for prompt in prompts]
+        batch = Packed.of([Response(p, np.array(t), np.array(own)) for p, t, own in shown])
         log_probs = next_token_log_probs(model(batch.tokens), batch.tokens)
         optimizer.zero_grad()
         torch.autograd.backward(-log_probs[batch.mask].mean())

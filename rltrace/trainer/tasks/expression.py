@@ -1,10 +1,11 @@
-"""A verifier that is a program of its own: "17=" asks for a sum such as "9+8.", a shell adds it."""
+"""A verifier that is a program: "17=" asks for a sum such as "9+8."."""
 
 from __future__ import annotations
 
 import random
 import shutil
 import subprocess
+from subprocess import DEVNULL, PIPE
 
 from rltrace.trainer.config import TrainerConfig, TrainerError
 from rltrace.trainer.task import Task
@@ -13,8 +14,7 @@ VERIFIER_LIMIT_SECONDS = 10.0
 
 
 class Expression(Task):
-    """Numbers to be written as a sum; each is that of `shortest` to `longest` terms of at most
-    `symbols`."""
+    """Numbers to be written as a sum of `shortest` to `longest` terms of at most `symbols`."""
 
     def __init__(self, config: TrainerConfig) -> None:
         super().__init__(config, "0123456789", marks="+")
@@ -34,26 +34,18 @@ class Expression(Task):
         return len(str(self.config.longest * self.config.symbols))
 
     def solution(self, question: str) -> str:
-        """One is split off: "17" is "16+1"."""
         return f"{int(question) - 1}+1"
 
     @property
     def longest_response(self) -> int:
-        """A number, "+1" and the end token."""
         return self.longest_question + 3
 
     def score(self, question: str, response: str) -> float:
-        """How near the sum comes, 1 - difference / larger; half of it where nothing is added.
-
-        0 for what the shell cannot add. Errors: `subprocess.TimeoutExpired` where it gives no
-        verdict in `VERIFIER_LIMIT_SECONDS`, `subprocess.CalledProcessError` where it was killed.
-        """
+        """How near the sum comes, 1 - difference / larger; half where nothing is added; 0 for no
+        sum. Errors: `subprocess.TimeoutExpired`, `subprocess.CalledProcessError` (killed)."""
+        command = [self.shell, "-c", 'echo "$(($1))"', "sh", response]
         done = subprocess.run(
-            [self.shell, "-c", 'echo "$(($1))"', "sh", response],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=VERIFIER_LIMIT_SECONDS,
-            check=False,
+            command, stdout=PIPE, stderr=DEVNULL, timeout=VERIFIER_LIMIT_SECONDS, check=False
         )
         if done.returncode > 0:
             return 0.0

@@ -35,11 +35,8 @@ class Repeat(Task):
 
 
 def lognormal_ladder(rungs: int, mean: float, variation: float) -> list[int]:
-    """A lognormal distribution as `rungs` equally likely whole numbers, rising, each at least 1.
-
-    A rung is the mean of its share of the distribution, so their mean is `mean` but for rounding;
-    `variation` is the standard deviation over the mean.
-    """
+    """A lognormal distribution as `rungs` equally likely whole numbers, rising, at least 1: the
+    means of its shares. Their mean is about `mean`; `variation` is deviation over mean."""
     sigma = math.sqrt(math.log1p(variation**2))
     normal = NormalDist()
     cuts = (-math.inf, *normal.quantiles(rungs), math.inf)

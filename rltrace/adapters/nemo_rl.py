@@ -120,11 +120,7 @@ class NemoRL(TableAdapter):
         Hook(f"{_GRPO}:grpo_train", before=training_begins),
         Hook(f"{_GRPO}:async_grpo_train", before=training_begins, versions=">=0.4"),
         *methods(_ROLLOUTS, "run_multi_turn_rollout run_async_multi_turn_rollout", "rollout"),
-        Hook(
-            f"{_ROLLOUTS}:run_async_nemo_gym_rollout",
-            "rollout",
-            versions=">=0.5",
-        ),
+        Hook(f"{_ROLLOUTS}:run_async_nemo_gym_rollout", "rollout", versions=">=0.5"),
         Hook(f"{_ROLLOUTS}:run_sample_multi_turn_rollout", before=sample_begins, after=sample_ends),
         Hook(f"{_ROLLOUTS}:calculate_rewards", "reward"),
         Hook(f"{_POLICY}.get_reference_policy_logprobs", "reference"),

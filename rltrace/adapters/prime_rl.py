@@ -115,8 +115,6 @@ class PrimeRL(TableAdapter):
     sinks = (
         Hook("prime_rl.monitors:log", before=logged("data"), optional=True),
         Hook(
-            "prime_rl.utils.monitor.multi:MultiMonitor.log",
-            before=logged("metrics"),
-            optional=True,
+            "prime_rl.utils.monitor.multi:MultiMonitor.log", before=logged("metrics"), optional=True
         ),
     )

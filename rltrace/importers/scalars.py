@@ -14,13 +14,7 @@ from rltrace.importers.log_detection import check_framework, name_of, schemes
 from rltrace.importers.log_numbers import first_of, is_time, whole
 from rltrace.importers.means import repeated, usual_steps
 from rltrace.importers.reading import Settings, read_log
-from rltrace.importers.run_writer import (
-    NEVER_LOGGED,
-    ImportedRun,
-    ImportedStep,
-    Timed,
-    step_end,
-)
+from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed, step_end
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 

@@ -188,12 +188,7 @@ def tokens_of(experience: Any) -> int:
 
 
 def used(
-    call: Call,
-    tag: tuple[int, int] | None,
-    version: int,
-    fate: Fate,
-    tokens: int,
-    **ratios: float,
+    call: Call, tag: tuple[int, int] | None, version: int, fate: Fate, tokens: int, **ratios: float
 ) -> None:
     """A sample has been trained on, or dropped."""
     call.row(

@@ -37,11 +37,7 @@ _CONTROLLER = (
     Hook(f"{_SYNC}.fit", before=controller.fit_begins, after=controller.loop.ends),
     Hook(f"{_LEARNING}.fit", before=controller.fit_begins, after=controller.loop.ends),
     Hook(f"{_BASE}.init_checkpoint_states", after=controller.resumed),
-    Hook(
-        "ray.util.queue:Queue.get",
-        controller.next_batch,
-        stages=("step", "wait"),
-    ),
+    Hook("ray.util.queue:Queue.get", controller.next_batch, stages=("step", "wait")),
     Hook("ray.util.queue:Queue.put", "wait"),
     Hook(f"{_BASE}.train_step", before=controller.train_begins, after=controller.train_ends),
     Hook(f"{_MAKER}:RemoteExperienceMaker.make_experience_batch", "wait"),
@@ -50,11 +46,7 @@ _CONTROLLER = (
     Hook(f"{_BASE}.ppo_train", "wait"),
     # The asynchronous trainer waits for the lock, or for engines to pause, before it calls the
     # other one: OpenRLHF's `timing/broadcast` is the outer one, the update is the inner one.
-    Hook(
-        f"{_LEARNING}.broadcast_to_vllm",
-        "other",
-        before=controller.broadcast_begins,
-    ),
+    Hook(f"{_LEARNING}.broadcast_to_vllm", "other", before=controller.broadcast_begins),
     Hook(
         f"{_BASE}.broadcast_to_vllm",
         "sync",

@@ -34,13 +34,7 @@ def stages_of(labels: Labels) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*filter(None, labels.values()), "other"]))
 
 
-def timed_block(
-    target: str,
-    labels: Labels,
-    argument: str,
-    *,
-    first: Reader | None = None,
-) -> Hook:
+def timed_block(target: str, labels: Labels, argument: str, *, first: Reader | None = None) -> Hook:
     """The hook for a function that gives a context manager and takes the label as `argument`.
     `first` reads the call before its span begins."""
 
@@ -60,14 +54,7 @@ def timed_block(
         if call.span is not None and call.recorder.open_step is call.span:
             call.recorder.open_step = None
 
-    return Hook(
-        target,
-        stage,
-        name=STEP_SPAN,
-        before=named,
-        after=over,
-        stages=stages_of(labels),
-    )
+    return Hook(target, stage, name=STEP_SPAN, before=named, after=over, stages=stages_of(labels))
 
 
 def start_stop(
@@ -103,12 +90,7 @@ def start_stop(
 
 
 def laps(
-    start: str,
-    lap: str,
-    stop: str,
-    labels: Labels,
-    prefix: LabelOf,
-    name: LabelOf,
+    start: str, lap: str, stop: str, labels: Labels, prefix: LabelOf, name: LabelOf
 ) -> tuple[Hook, Hook, Hook]:
     """The hooks for a timer whose `lap` call names what has been done since the one before (since
     `start`, for the first). A label is `prefix/name`; where a prefix alone is a label `"step"`,

@@ -21,12 +21,7 @@ _RLOO = "trl.trainer.rloo_trainer"
 _LOOP = (
     Hook(f"{_BASE}._inner_training_loop", before=loop.fit_begins, after=loop.loop.ends),
     Hook(f"{_BASE}.get_batch_samples", loop.batch_wanted, stages=("step", "wait", "data")),
-    Hook(
-        f"{_BASE}.training_step",
-        "train",
-        before=rollouts.micro_begins,
-        after=loop.micro_ends,
-    ),
+    Hook(f"{_BASE}.training_step", "train", before=rollouts.micro_begins, after=loop.micro_ends),
     Hook(f"{_ACCELERATOR}.backward", "train"),
     Hook(f"{_ACCELERATOR}.clip_grad_norm_", "train"),
     Hook("accelerate.optimizer:AcceleratedOptimizer.step", "train", after=loop.loop.step_did_more),
@@ -182,10 +177,7 @@ _LATER = in_versions(
     Hook(f"{_TEACHER}.__init__", after=rollouts.started),
     Hook(f"{_TEACHER}._generate_and_score_one", before=rollouts.begins, after=rollouts.ends_judged),
     Hook(
-        f"{_TEACHER}._generate_one_turn",
-        "rollout",
-        before=rollouts.asks,
-        after=rollouts.turn_ends,
+        f"{_TEACHER}._generate_one_turn", "rollout", before=rollouts.asks, after=rollouts.turn_ends
     ),
     Hook(f"{_TEACHER}._score_with_teacher", "reference"),
     Hook(

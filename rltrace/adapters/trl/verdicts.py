@@ -100,10 +100,7 @@ def _columns(trainer: Any, table: Any, everywhere: int) -> dict[str, list[float]
 
 
 def write_verdicts(
-    call: Call,
-    trajectory: int,
-    values: dict[str, float],
-    times_ns: dict[str, tuple[int, int]],
+    call: Call, trajectory: int, values: dict[str, float], times_ns: dict[str, tuple[int, int]]
 ) -> None:
     """A sample's verdicts by function. One that no function could judge has an error of each."""
     nobody = all(math.isnan(value) for value in values.values())

@@ -61,8 +61,7 @@ _FORERUNNER = in_versions(
     ">=0.8,<0.9",
     Hook("verl.utils.tracking:Tracking.__init__", before=objective.tracked),
     Hook(
-        "verl.trainer.ppo.padding_utils:upsample_batch_to_divisible_size",
-        before=fates.batch_padded,
+        "verl.trainer.ppo.padding_utils:upsample_batch_to_divisible_size", before=fates.batch_padded
     ),
     Hook("verl.utils.tensordict_utils:assign_non_tensor_data", before=controller.batch_given_out),
 )
@@ -78,9 +77,7 @@ _FATES = (
     Hook("verl.protocol:DataProto.reorder", after=fates.rows_reordered),
     Hook(f"{_TRAINER}._update_actor", before=fates.rows_trained, versions=">=0.7"),
     Hook(
-        "verl.trainer.ppo.ray_trainer:compute_advantage",
-        before=fates.rows_trained,
-        versions="<0.7",
+        "verl.trainer.ppo.ray_trainer:compute_advantage", before=fates.rows_trained, versions="<0.7"
     ),
 )
 
@@ -140,9 +137,7 @@ _REWARD = (
     *in_versions(
         ">=0.7",
         Hook(
-            f"{_LOOP}:AgentLoopWorker._compute_score",
-            before=rollout.judging,
-            after=rollout.judged,
+            f"{_LOOP}:AgentLoopWorker._compute_score", before=rollout.judging, after=rollout.judged
         ),
         Hook(
             "verl.experimental.reward_loop.reward_loop:RewardLoopWorker.compute_score",

@@ -12,6 +12,7 @@ from typing import Any
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly
+from rltrace.adapters.table.samples import use
 from rltrace.adapters.table.steps import step_begins, step_is
 from rltrace.adapters.table.weights import tensor_bytes, weights_moved
 from rltrace.hooks.hook import Call, Hook
@@ -20,6 +21,7 @@ from rltrace.trace.vocabulary import Fate, Stage, SyncRole
 
 _MOST_WAITING = 100_000  # traces that have been generated and not yet trained on
 _waiting: dict[int, Any] = {}  # their rows, by trajectory
+_MONITOR = "prime_rl.utils.monitor.multi:MultiMonitor"
 
 
 def episode_ends(call: Call) -> None:
@@ -45,7 +47,7 @@ def episode_used(call: Call) -> None:
             continue  # asked once more: prime-rl does for each of its figures
         if policy is not None:
             row.set(first_version=int(policy.start), last_version=int(policy.end))
-        call.row("uses", trajectory=number, step=step, version=step - 1, fate=Fate.TRAINED)
+        use(call, number, Fate.TRAINED, step=step, version=step - 1)
 
 
 def update_begins(call: Call) -> None:
@@ -58,15 +60,13 @@ def update_ends(call: Call) -> None:
 
 
 def broadcast_begins(call: Call) -> None:
-    """The trainer is about to send the weights of a step."""
-    version = int(call.argument("step"))
-    call.recorder.version = version
+    version = call.recorder.version = int(call.argument("step"))
     step_is(call.recorder, version)
     call.span.set(version=version, step=version)
 
 
 def broadcast_ends(call: Call) -> None:
-    """It has: the parameters of its model, which the first rank gathers from all."""
+    """The trainer has sent the parameters of its model, which the first rank gathers from all."""
     if call.exception is None and os.environ.get("RANK", "0") == "0":
         size = tensor_bytes(call.argument("model").parameters())
         weights_moved(call, SyncRole.SOURCE, int(call.argument("step")), size)
@@ -79,8 +79,6 @@ def batch_awaited(call: Call) -> str:
 
 
 class PrimeRL(TableAdapter):
-    """The adapter for prime-rl."""
-
     framework = "prime_rl"
     versions = ">=0.8,<0.9"
     calls = (
@@ -114,7 +112,5 @@ class PrimeRL(TableAdapter):
     )
     sinks = (
         Hook("prime_rl.monitors:log", before=logged("data"), optional=True),
-        Hook(
-            "prime_rl.utils.monitor.multi:MultiMonitor.log", before=logged("metrics"), optional=True
-        ),
+        Hook(f"{_MONITOR}.log", before=logged("metrics"), optional=True),
     )

@@ -174,8 +174,6 @@ _STORE = "rltrace.sync.object_store:ObjectStore"
 
 
 class RayTrainer(Adapter):
-    """The built-in trainer."""
-
     framework = _TRAINER
     hooks = (
         Hook(f"{_TRAINER}.run:run", before=_controller),

@@ -17,19 +17,14 @@ LABELS = {**slime.LABELS, "rollout": "", "update_weights": "sync"}
 """Relax's timer -> stage; the metric is `perf/<label>_time`. Samples are seen by call."""
 
 _SAMPLES = "relax.engine.rollout.sglang_rollout"
-_WEIGHTS = (
-    "relax.backends.megatron.weight_update.update_weight_from_distributed:"
-    "UpdateWeightFromDistributed"
-)
+_UPDATE = "relax.backends.megatron.weight_update.update_weight_from_distributed"
+_WEIGHTS = f"{_UPDATE}:UpdateWeightFromDistributed"
 _TIMER = "relax.utils.timer:Timer"
-
 
 _sending = Sending(lambda call: call.self.weight_version)
 
 
 class Relax(TableAdapter):
-    """The adapter for Relax."""
-
     framework = "relax.engine"  # others are called relax too
     labels = LABELS
     calls = (

@@ -12,24 +12,19 @@ from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly, methods
 from rltrace.adapters.table.steps import step_is
-from rltrace.adapters.table.timers import timed_block
+from rltrace.adapters.table.timers import labelled, timed_block
 from rltrace.adapters.table.weights import Sending, tensor_bytes
 from rltrace.hooks.hook import Call, Hook
 
-LABELS = {
-    "step": "step",
-    "prepare_data": "data",
-    "sync_weights": "sync",
-    "update_rollout_weights": "sync",
-    "generate_rollouts": "wait",
-    "construct_rollout_batch": "wait",
-    "cal_adv_and_returns": "other",
-    "actor_training": "wait",
-    "eval": "eval",
-    "evaluate": "eval",
-}
-"""Name of the runner's timers -> stage; the metric is `time/<label>`. Generation and training run
-in the workers, where they are seen; the runner waits for them."""
+LABELS = labelled(
+    step="step",
+    data="prepare_data",
+    sync="sync_weights update_rollout_weights",
+    wait="generate_rollouts construct_rollout_batch actor_training",
+    other="cal_adv_and_returns",
+    eval="eval evaluate",
+)
+"""The runner's timers; the metric is `time/<label>`. It waits for what is seen in the workers."""
 
 _CHANNEL = "rlinf.scheduler.channel.channel:Channel"
 _WORKERS = "rlinf.workers"
@@ -37,17 +32,12 @@ _ROLLOUT = f"{_WORKERS}.rollout"
 _FSDP = f"{_WORKERS}.actor.fsdp_actor_worker:FSDPActor"
 _EMBODIED = f"{_WORKERS}.actor.embodied_fsdp_actor_worker:EmbodiedFSDPActor"
 _EMBODIED_BEFORE = f"{_WORKERS}.actor.fsdp_actor_worker:EmbodiedFSDPActor"  # until 0.3
-
-
-_ROLES = {
-    "actor": "learner",
-    "rollout": "rollout",
-    "inference": "reference",
-    "reward": "reward",
-    "env": "env",
-}
-"""How the name of a group of workers begins -> role; RLinf's own are called `ActorGroup` and so
-on."""
+_SGLANG = f"{_ROLLOUT}.sglang.sglang_worker:SGLangWorker"
+_VLLM = f"{_ROLLOUT}.vllm.vllm_worker:VLLMWorker"
+_HF = f"{_ROLLOUT}.hf.huggingface_worker:MultiStepRolloutWorker"
+_ROLES = {"actor": "learner", "inference": "reference"}
+_ROLES |= {word: word for word in ("rollout", "reward", "env")}
+"""How the name of a group of workers begins (`ActorGroup` and so on) -> role."""
 
 
 def worker_made(call: Call) -> None:
@@ -65,7 +55,7 @@ def one_passed(call: Call) -> None:
 
 
 def weights_begin(call: Call) -> None:
-    """The runner begins a step with the weights; it knows the step's number."""
+    """The runner begins a step with the weights."""
     step = getattr(call.self, "global_steps", None)
     if step is not None:
         step_is(call.recorder, int(step))
@@ -81,8 +71,6 @@ _sending = Sending(lambda call: None)  # the reasoning runner counts no versions
 
 
 class RLinf(TableAdapter):
-    """The adapter for RLinf."""
-
     framework = "rlinf"
     versions = ">=0.2,<0.5"
     labels = LABELS
@@ -96,9 +84,9 @@ class RLinf(TableAdapter):
             **either(lambda call: not call.argument("async_op"), "wait"),
         ),
         Hook("rlinf.runners.reasoning_runner:ReasoningRunner._sync_weights", before=weights_begin),
-        Hook(f"{_ROLLOUT}.sglang.sglang_worker:SGLangWorker._async_generate_group", "rollout"),
-        Hook(f"{_ROLLOUT}.vllm.vllm_worker:VLLMWorker._async_generate_group", "rollout"),
-        Hook(f"{_ROLLOUT}.hf.huggingface_worker:MultiStepRolloutWorker.generate", "rollout"),
+        Hook(f"{_SGLANG}._async_generate_group", "rollout"),
+        Hook(f"{_VLLM}._async_generate_group", "rollout"),
+        Hook(f"{_HF}.generate", "rollout"),
         Hook(f"{_WORKERS}.env.env_worker:EnvWorker.interact", "env"),
         Hook(f"{_WORKERS}.reward.reward_worker:RewardWorker._compute_rule_based_rewards", "reward"),
         Hook(f"{_FSDP}.inference_step", "logprob"),
@@ -117,12 +105,8 @@ class RLinf(TableAdapter):
             phase="transfer",
         ),
         *(
-            Hook(f"{_ROLLOUT}.{worker}.sync_model_from_actor", "sync", phase="load")
-            for worker in (
-                "sglang.sglang_worker:SGLangWorker",
-                "vllm.vllm_worker:VLLMWorker",
-                "hf.huggingface_worker:MultiStepRolloutWorker",
-            )
+            Hook(f"{worker}.sync_model_from_actor", "sync", phase="load")
+            for worker in (_SGLANG, _VLLM, _HF)
         ),
         Hook(f"{_FSDP}.divide_model_to_bucket", before=weights_divided),
     )

@@ -30,8 +30,6 @@ def weights_sent(call: Call) -> None:
 
 
 class RLYX(TableAdapter):
-    """The adapter for RLYX."""
-
     framework = "rlyx"
     calls = (
         Hook(f"{_TRAINER}:perform_rollout", rollout_stage, stages=("rollout",)),

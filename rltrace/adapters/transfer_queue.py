@@ -1,5 +1,4 @@
-"""TransferQueue, the data plane of AsyncFlow: what is put and taken, how long that takes, and how
-long samples lie in between.
+"""TransferQueue, the data plane of AsyncFlow: puts and gets, how long samples lie there.
 
 Clients put and get in their own processes. The controller, an actor of Ray's, is where every sample
 passes: there it is known when the first of a sample was put and when somebody first asked for it.
@@ -165,8 +164,6 @@ def _bytes(data: Any) -> int:
 
 
 class TransferQueue(TableAdapter):
-    """The adapter for TransferQueue."""
-
     framework = "transfer_queue"
     versions = ">=0.1.11,<0.2"
     is_part = True

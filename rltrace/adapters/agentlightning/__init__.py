@@ -1,7 +1,5 @@
 """Agent Lightning: the runner's rollouts and its store (0.3), rollouts as they come back (1.0).
 
-    store.py        rollouts, versions, tokens and rewards, where 0.3 keeps them
-
 Training is verl's, whose own adapter sees it: 0.3 has a timer of its own in that loop, 1.0 uses
 verl's. In 1.0 a rollout names no version, so that stays unknown.
 """
@@ -22,6 +20,9 @@ LABELS = {**VERL_LABELS, "gen": "wait", "gen_max": "wait", "validate": "eval"}
 """Timers of the trainer -> stage. While agents run elsewhere, the trainer waits."""
 
 _STORE = "agentlightning.store.collection_based:CollectionBasedLightningStore"
+_RESOURCES = "update_resources add_resources"
+_HANDING_OUT = "start_rollout start_attempt dequeue_rollout dequeue_many_rollouts"
+_RUNNER = "agentlightning.runner.agent:LitAgentRunner"
 _TRAINER = "agentlightning.verl.trainer"
 _MANAGER = "agentlightning.verl.agl_rollout_manager"
 
@@ -31,7 +32,7 @@ def rollout_begins(call: Call) -> None:
 
 
 def step_begins(call: Call) -> None:
-    """The trainer is about to time a step: the next number is this one."""
+    """The trainer is about to time a step, which gets the next number."""
     call.recorder.step = int(call.self.global_steps) - 1
 
 
@@ -62,27 +63,15 @@ def rollout_built(call: Call) -> None:
 
 
 class AgentLightning(TableAdapter):
-    """The adapter for Agent Lightning."""
-
     framework = "agentlightning"
     versions = ">=0.3,<1.1"
     labels = LABELS
     calls = (
         *in_versions(
             "<1",
-            Hook(
-                "agentlightning.runner.agent:LitAgentRunner._step_impl",
-                "rollout",
-                before=rollout_begins,
-            ),
-            *methods(
-                _STORE, "update_resources add_resources", "sync", after=store.resources_stored
-            ),
-            *methods(
-                _STORE,
-                "start_rollout start_attempt dequeue_rollout dequeue_many_rollouts",
-                after=store.handed_out,
-            ),
+            Hook(f"{_RUNNER}._step_impl", "rollout", before=rollout_begins),
+            *methods(_STORE, _RESOURCES, "sync", after=store.resources_stored),
+            *methods(_STORE, _HANDING_OUT, after=store.handed_out),
             Hook(f"{_STORE}._post_add_spans", before=store.told),
             Hook(f"{_STORE}._unlocked_update_attempt_and_rollout", after=store.attempt_updated),
             Hook(f"{_STORE}.wait_for_rollouts", after=store.waited_for),

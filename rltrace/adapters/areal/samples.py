@@ -1,4 +1,4 @@
-"""Samples of AReaL: requests with the versions of their tokens, verdicts, what was trained on.
+"""Samples of AReaL: requests, verdicts, what the trainer takes.
 
 A task of the workflow executor is one prompt. Its requests and its rewards are awaited where
 AReaL's own context variable says which task it is. Its samples come out of the executor as tensors
@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from rltrace.adapters.sampled import runs
-from rltrace.adapters.table.samples import cut_short, finish, verdict
+from rltrace.adapters.table.samples import cut_short, finish, use, verdict, versions_of
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.hooks.recorder import Recorder
@@ -24,8 +24,6 @@ from rltrace.trace.vocabulary import Fate
 
 
 class _Answer(NamedTuple):
-    """What a request came back with."""
-
     trajectory: int
     tokens: int
     digest: int
@@ -41,7 +39,6 @@ _last: ContextVar[int] = ContextVar("rltrace_areal_request", default=-1)
 
 
 def request_begins(call: Call) -> None:
-    """A request is made."""
     request, task = call.argument("req"), _task()
     of_task = {} if task is None else {"group": identify(f"{call.self.engine_id}/{task}")}
     call.state = call.row(
@@ -61,8 +58,7 @@ def request_ends(call: Call) -> None:
         call.state.set(end_ns=call.end_ns, **cut_short(call.exception))
         return
     response = call.result
-    versions = [v for v in response.output_versions if v >= 0]
-    known = {"first_version": versions[0], "last_version": versions[-1]} if versions else {}
+    known = versions_of([v for v in response.output_versions if v >= 0])
     known |= finish(response.stop_reason)
     tokens = response.output_tokens
     call.state.set(
@@ -117,14 +113,7 @@ def uses_are_of(recorder: Recorder) -> None:
 
 
 def _use(call: Call, provider: Any, trajectory: int, tokens: int, fate: Fate) -> None:
-    row = call.row(
-        "uses",
-        trajectory=trajectory,
-        step=call.recorder.step,
-        version=int(provider.get_version()),
-        fate=fate,
-        tokens=tokens,
-    )
+    row = use(call, trajectory, fate, version=int(provider.get_version()), tokens=tokens)
     if row is not None:
         _uses.append(row)
 

@@ -1,4 +1,4 @@
-"""Readers in the controller and, where there is one, in the generator beside it.
+"""Readers in the controller and the generator: steps, the objective, fates of samples.
 
 OpenRLHF has no function that is one step: its loop takes a batch, trains on it, logs. So a step
 begins where the loop asks for the batch that it will train on, and ends where it asks for the next.
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rltrace.adapters.openrlhf.rollout import TAG
 from rltrace.adapters.openrlhf.verdicts import number
-from rltrace.adapters.table.samples import verdict
+from rltrace.adapters.table.samples import use, verdict
 from rltrace.adapters.table.stated import are_counts, at, not_none
 from rltrace.adapters.table.steps import Loop, step_begins, step_is
 from rltrace.hooks.hook import Call
@@ -18,8 +18,6 @@ from rltrace.trace.vocabulary import Fate, Stage
 
 
 class _ControllerLoop(Loop):
-    """The loop of the process that counts the steps."""
-
     batch: tuple[tuple[int, int] | None, ...] = ()  # tags of what is trained on
     judged = False  # whether its samples came with a reward
     asked_ns = -1  # when an update of the engines was last wanted
@@ -34,16 +32,11 @@ def fit_begins(call: Call) -> None:
     recorder = call.recorder
     recorder.version = max(recorder.version, 0)
     recorder.step = max(recorder.step, int(call.argument("global_step", 0)))
-    recorder.describe(placement=_placement(call.self))
+    colocated = at(call.self.args, "train.colocate_all", "colocate_all_models")
+    placement = "colocated" if colocated else "disaggregated"
+    placement = "async" if hasattr(call.self, "rollout_queue") else placement
+    recorder.describe(placement=placement)
     recorder.describe(**stated(call.self.args))
-
-
-def _placement(trainer: Any) -> str:
-    """Who shares devices, and what runs at once, as the flags say it."""
-    if hasattr(trainer, "rollout_queue"):
-        return "async"
-    colocated = at(trainer.args, "train.colocate_all", "colocate_all_models")
-    return "colocated" if colocated else "disaggregated"
 
 
 def resumed(call: Call) -> None:
@@ -53,7 +46,6 @@ def resumed(call: Call) -> None:
 
 
 def next_batch(call: Call) -> str:
-    """The loop wants a batch."""
     loop.wants_batch(call.recorder, call.recorder.step + 1)
     return "wait"
 
@@ -79,7 +71,7 @@ def train_ends(call: Call) -> None:
     version, lengths = call.state
     for place, (tag, tokens) in enumerate(zip(loop.batch, lengths, strict=True)):
         known = loop.ratios.get(place, {})
-        used(call, tag, version, Fate.TRAINED, tokens, **known)
+        use(call, tag[0] if tag else -1, Fate.TRAINED, version=version, tokens=tokens, **known)
 
 
 def experience_made(call: Call) -> None:
@@ -110,14 +102,13 @@ def bringing(call: Call) -> None:
 
 
 def weights_brought(call: Call) -> None:
-    """All engines have a new version."""
     if call.exception is None:
         call.recorder.version = max(call.recorder.version, 0) + 1
         call.span.set(version=call.recorder.version)
 
 
 def saving(call: Call) -> str:
-    """Logging and, every so many steps, a checkpoint."""
+    """It logs and, every so many steps, writes a checkpoint."""
     every = at(call.self.args, "ckpt.save_steps", "save_steps")
     return "other" if int(call.argument("global_step")) % every else "checkpoint"
 
@@ -187,23 +178,8 @@ def tokens_of(experience: Any) -> int:
     return int(experience.action_mask.sum())
 
 
-def used(
-    call: Call, tag: tuple[int, int] | None, version: int, fate: Fate, tokens: int, **ratios: float
-) -> None:
-    """A sample has been trained on, or dropped."""
-    call.row(
-        "uses",
-        trajectory=-1 if tag is None else tag[0],
-        step=call.recorder.step,
-        version=version,
-        fate=fate,
-        tokens=tokens,
-        **ratios,
-    )
-
-
 class _Candidate(NamedTuple):
-    """A sample that is generated and may be filtered out, with its group."""
+    """A sample that may be filtered out, with its group."""
 
     tag: tuple[int, int]
     score: float
@@ -226,8 +202,8 @@ def arrived(call: Call) -> None:
         return
     setattr(experience, ATTRIBUTE, tag)
     if _filtering and experience.scores is not None:
-        candidate = _Candidate(tag, float(experience.scores[0]), tokens_of(experience))
-        _filtering[0].append(candidate)
+        score = float(experience.scores[0])
+        _filtering[0].append(_Candidate(tag, score, tokens_of(experience)))
 
 
 def generated(call: Call) -> None:
@@ -248,4 +224,4 @@ def generated(call: Call) -> None:
             continue  # the rest of an unfinished batch is dropped with it, by no filter
         fate = Fate.ZERO_ADVANTAGE if min(scores) == max(scores) else Fate.FILTERED
         for candidate in group:
-            used(call, candidate.tag, call.recorder.version, fate, candidate.tokens)
+            use(call, candidate.tag[0], fate, tokens=candidate.tokens)

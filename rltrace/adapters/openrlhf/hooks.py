@@ -1,8 +1,7 @@
 """Which functions of OpenRLHF are watched, and in which versions they are.
 
 Most methods here are of Ray actor classes, or of a class that those inherit from: Ray copies each
-method onto a class of its own, and the hook goes where a worker loads that (`ray_actors`). Ranges
-say where a function exists; the tests hold each row to the sources of every version.
+method onto a class of its own, and the hook goes where a worker loads that (`ray_actors`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ def judging(call: Call) -> None:
         return
     trajectory.judged = True
     trajectory.end(trajectory.last_ns if trajectory.last_ns > 0 else call.start_ns)
-    component = call.recorder.name(_component(call.self))
+    function = getattr(call.self, "reward_func", None)
+    judge = "reward server" if function is None else getattr(function, "__name__", "function")
+    component = call.recorder.name(str(judge))
     call.state = call.row("rewards", trajectory=trajectory.tag[0], component=component)
     trajectory.verdict = call.state
 
@@ -48,11 +50,8 @@ def function_ended(call: Call) -> None:
 def judged(call: Call) -> None:
     if call.state is None:
         return
-    value = None
-    if call.result:
-        first = call.result[0]
-        value = number(first.get("rewards")) if isinstance(first, dict) else None
-    known = score(value)
+    first = call.result[0] if call.result else None
+    known = score(number(first.get("rewards")) if isinstance(first, dict) else None)
     if isinstance(call.exception, TimeoutError):
         known["outcome"] = Outcome.TIMEOUT
     trajectory = current.get()
@@ -62,8 +61,7 @@ def judged(call: Call) -> None:
 
 
 def agent_judged(call: Call) -> None:
-    """A sample has ended whose executor brings its own reward; how long that took is in the
-    environment's steps, if anywhere."""
+    """A sample has ended whose executor brings its own reward."""
     trajectory, response = call.state, call.result
     if trajectory is None or trajectory.judged or not isinstance(response, dict):
         return
@@ -81,11 +79,6 @@ def number(value: Any) -> float | None:
         if from_outside(error):
             raise
         return None
-
-
-def _component(executor: Any) -> str:
-    function = getattr(executor, "reward_func", None)
-    return "reward server" if function is None else str(getattr(function, "__name__", "function"))
 
 
 # They are loaded from a file that the user names, so they are watched once they are met.

@@ -1,4 +1,4 @@
-"""A framework's own figures, taken where it hands them to its logger."""
+"""A framework's own figures, read where it hands them to its logger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a table that have something in common, which is said once for all of them."""
+"""Rows of hooks that have something in common, which is said once."""
 
 from __future__ import annotations
 
@@ -34,11 +34,8 @@ def in_versions(versions: str, *hooks: Hook, **more: Any) -> tuple[Hook, ...]:
 
 def formerly(before: Mapping[str, str], *hooks: Hook) -> tuple[Hook, ...]:
     """Rows of functions that older versions have elsewhere: how a target begins -> how it began."""
-    return tuple(
-        replace(hook, alternates=(*_elsewhere(hook.target, before), *hook.alternates))
-        for hook in hooks
-    )
 
+    def elsewhere(target: str) -> list[str]:
+        return [old + target[len(new) :] for new, old in before.items() if target.startswith(new)]
 
-def _elsewhere(target: str, before: Mapping[str, str]) -> list[str]:
-    return [old + target.removeprefix(new) for new, old in before.items() if target.startswith(new)]
+    return tuple(replace(h, alternates=(*elsewhere(h.target), *h.alternates)) for h in hooks)

@@ -1,5 +1,6 @@
-"""Learner steps where no one function is one: they begin at one call and end at another, or go on
-until the next begins. What such calls say late, the step's number, is set when it is known."""
+"""Learner steps where no one function is one: a call begins them, another ends them.
+
+Or they go on until the next begins. Their number is set when it is known."""
 
 from __future__ import annotations
 
@@ -43,10 +44,11 @@ class Loop:
 
     def wants_batch(self, recorder: Recorder, number: int) -> None:
         """With the batch the step of this number begins, unless the last one got none."""
-        if self.running and (recorder.open_step is None or self.trained):
+        step = recorder.open_step
+        if self.running and (step is None or self.trained):
             now_ns = monotonic_ns()
-            if recorder.open_step is not None:
-                recorder.open_step.set(end_ns=now_ns)
+            if step is not None:
+                step.set(end_ns=now_ns)
                 recorder.open_step = None
             step_begins(number).set(start_ns=now_ns)
         self.trained = False

@@ -1,4 +1,4 @@
-"""A framework's own named timer: a label is a span of the stage that the framework's table says.
+"""A framework's own named timer: each label is a span of a stage.
 
 Three kinds: `timed_block`, a function that gives a context manager; `start_stop`, two methods; and
 `laps`, where a call names what has been done since the one before.
@@ -21,13 +21,16 @@ that ends in `/` stands for all that begin with it. Any other label is `other`."
 LabelOf = Callable[[Call], str]
 
 
+def labelled(no_span: str = "", **stages: str) -> Labels:
+    """Such a table, told by stage: its labels, with spaces between them."""
+    every = {**stages, "": no_span}
+    return {label: stage for stage, labels in every.items() for label in labels.split()}
+
+
 def stage_of(labels: Labels, label: str) -> str:
     """The stage of a label, `""` for no span."""
-    found = labels.get(label)
-    if found is not None:
-        return found
     part, slash, _ = label.partition("/")
-    return labels.get(part + slash, "other") if slash else "other"
+    return labels.get(label, labels.get(part + slash, "other") if slash else "other")
 
 
 def stages_of(labels: Labels) -> tuple[str, ...]:
@@ -98,9 +101,8 @@ def laps(
     opened: dict[int, Any] = {}
 
     def begin(call: Call) -> None:
-        named = prefix(call)
-        code = stage_code("other")
-        opened[id(call.self)] = call.recorder.begin(call.recorder.name(named), code)
+        name_id = call.recorder.name(prefix(call))
+        opened[id(call.self)] = call.recorder.begin(name_id, stage_code("other"))
 
     def starts(call: Call) -> None:
         if labels.get(prefix(call)) == "step":

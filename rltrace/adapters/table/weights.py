@@ -1,7 +1,8 @@
-"""A weight update as its sender sees it: buckets go out one after another, then it is over."""
+"""A weight update as its sender sees it: bytes, buckets, version."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,11 +35,7 @@ def parameter_count(model: Any) -> int:
 def shape_bytes(shape: Iterable[int], dtype: object) -> int | None:
     """Bytes of a tensor that is only described; None for a type of unknown width."""
     width = _WIDTHS.get(str(dtype).removeprefix("torch."))
-    if width is None:
-        return None
-    for size in shape:
-        width *= int(size)
-    return width
+    return None if width is None else width * math.prod(map(int, shape))
 
 
 def version_is(argument: str) -> Reader:
@@ -80,12 +77,12 @@ class Sending:
         """The row of the function that is the whole update."""
         return Hook(target, "sync", phase=phase, before=self.begins, after=self.ends)
 
+    def begins(self, _call: Call) -> None:
+        self._bytes = -1
+
     def bucket_row(self, target: str, argument: str) -> Hook:
         """The row of a function that sends a bucket (`bucket`)."""
         return Hook(target, "sync", phase="transfer", before=self.bucket(argument))
-
-    def begins(self, call: Call) -> None:
-        self._bytes = -1
 
     def bucket(self, argument: str) -> Reader:
         """The reader for a call that sends the `(name, tensor)` pairs of `argument`. It belongs

@@ -1,4 +1,4 @@
-"""Which samples a micro-batch has, and a forward pass.
+"""Which samples a micro-batch, and a forward pass, has.
 
 TRL generates for several micro-batches at once, shuffles, cuts the result into as many parts, and
 takes the same parts again for each of its iterations. Its batches are tensors, in which nothing may
@@ -33,7 +33,7 @@ def shuffling(call: Call) -> None:
 
 
 def shuffled(call: Call) -> None:
-    """It has been. A batch that is none of this trainer's samples stays unknown."""
+    """A batch that is none of this trainer's samples stays unknown."""
     made, buffer.made, buffer.shuffled = buffer.made, None, None
     if call.exception is not None or call.state is None or made is None:
         return
@@ -63,23 +63,18 @@ def micro_given(call: Call) -> None:
 
 
 class _Adapter:
-    """Whether the policy is its own reference just now: its adapter is off, or another one on."""
-
-    is_reference = False
+    is_reference = False  # the policy is its own: its adapter is off, or another one on
 
 
-def adapter_changed(call: Call) -> None:
-    del call
+def adapter_changed(_call: Call) -> None:
     _Adapter.is_reference = True
 
 
-def adapter_back(call: Call) -> None:
-    del call
+def adapter_back(_call: Call) -> None:
     _Adapter.is_reference = False
 
 
-def without_gradients(call: Call) -> bool:
-    del call
+def without_gradients(_call: Call) -> bool:
     return not sys.modules["torch"].is_grad_enabled()
 
 

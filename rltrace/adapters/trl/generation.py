@@ -1,4 +1,4 @@
-"""Samples that the trainer generates itself, a batch at a time (GRPO, RLOO).
+"""Samples that the trainer generates itself, in batches (GRPO, RLOO).
 
 All samples of a batch begin together. When the last turn of one has come back it is complete: the
 ones of a batch without tools end together too, whatever each took, since neither transformers nor
@@ -20,9 +20,7 @@ from rltrace.trace.vocabulary import Finish
 _next = count().__next__
 
 
-class _GenerationBatch:
-    """The batch that is being generated."""
-
+class _Batch:
     turns_ns: list[tuple[int, int]] = []  # noqa: RUF012  # when each began and ended
     own = False  # whether a function of the user's generates in place of TRL
     sampled: Sampled | None = None  # what engines gave; None where nobody need look
@@ -32,25 +30,17 @@ def begins(call: Call) -> None:
     """A batch of prompts is about to be generated for: `_generate(prompts)`, on every rank."""
     trainer, recorder = call.self, call.recorder
     tools = getattr(trainer, "tools", None)
-    _GenerationBatch.turns_ns, _GenerationBatch.own, _GenerationBatch.sampled = (
-        [],
-        _own_function(trainer),
-        None,
-    )
+    _Batch.turns_ns, _Batch.own, _Batch.sampled = [], _own_function(trainer), None
     if not trainer.model.training:
         return
-    if tools or _GenerationBatch.own:
-        _GenerationBatch.sampled = Sampled()
+    if tools or _Batch.own:
+        _Batch.sampled = Sampled()
     prompts = call.argument("prompts")
     number, rank = _next(), int(trainer.accelerator.process_index)
-    job, each = _job(recorder.who), max(int(trainer.num_generations), 1)
+    each = max(int(trainer.num_generations), 1)
+    batch, groups = f"{recorder.who}/{number}", f"{_job(recorder.who)}/{number}/group"
     call.state = [
-        begin(
-            call,
-            f"{recorder.who}/{number}/{place}",
-            f"{job}/{number}/group/{place // each}",
-            prompt,
-        )
+        begin(call, f"{batch}/{place}", f"{groups}/{place // each}", prompt)
         for place, prompt in enumerate(prompts, rank * len(prompts))
     ]
 
@@ -67,12 +57,11 @@ def _job(who: str) -> str:
 
 
 def turn_stage(call: Call) -> str:
-    """One call of the engine."""
     return engine_stage(call) if call.self.model.training else "eval"
 
 
 def engine_stage(call: Call) -> str:
-    """The same, for whomever it serves. In a job with a vLLM server the first rank asks for all."""
+    """In a job with a vLLM server the first rank asks for all."""
     owner = call.self
     mode = getattr(owner, "mode", None) or getattr(owner, "vllm_mode", None)
     uses_server = mode == "server" and getattr(owner, "use_vllm", True)
@@ -81,10 +70,10 @@ def engine_stage(call: Call) -> str:
 
 def turn_ends(call: Call) -> None:
     """It has come back: `(prompts, samples, ...)` before 1.0, `(samples, log-probs)` since."""
-    _GenerationBatch.turns_ns.append((call.start_ns, call.end_ns))
-    if _GenerationBatch.sampled is not None and not _GenerationBatch.own and call.exception is None:
+    _Batch.turns_ns.append((call.start_ns, call.end_ns))
+    if _Batch.sampled is not None and not _Batch.own and call.exception is None:
         result = call.result
-        _GenerationBatch.sampled.add(*(result[1] if len(result) > 2 else result[0]))
+        _Batch.sampled.add(*(result[1] if len(result) > 2 else result[0]))
 
 
 def own_rollout(call: Call) -> str | None:
@@ -142,7 +131,7 @@ def _turns(completion: Any) -> int:
 
 def _times(turns: int, end_ns: int) -> dict[str, int]:
     """When the last of a sample's turns came back, and what lay between them: tools."""
-    made = _GenerationBatch.turns_ns[:turns]
+    made = _Batch.turns_ns[:turns]
     if not made:  # by a function of the user's
         return {"end_ns": end_ns, "turns": turns}
     between = sum(after[0] - before[1] for before, after in pairwise(made))
@@ -158,22 +147,21 @@ def _times(turns: int, end_ns: int) -> dict[str, int]:
 
 def answered(call: Call) -> None:
     """TRL's client, or vLLM in this process, has answered a function of the user's."""
-    if _GenerationBatch.sampled is None or not _GenerationBatch.own or call.exception is not None:
+    if _Batch.sampled is None or not _Batch.own or call.exception is not None:
         return
     result = call.result
     if isinstance(result, dict):
-        _GenerationBatch.sampled.add(*result["completion_ids"])
+        _Batch.sampled.add(*result["completion_ids"])
     else:
-        _GenerationBatch.sampled.add(*(one.token_ids for each in result for one in each.outputs))
+        _Batch.sampled.add(*(one.token_ids for each in result for one in each.outputs))
 
 
 def _kept(ids: list[int], mask: list[int] | None) -> dict[str, int]:
     """What is known of a sample: nothing where a function of the user's has it from an engine that
     nobody watches."""
-    sampled = _GenerationBatch.sampled
-    if sampled is None:
+    if _Batch.sampled is None:
         return {"token_ids": 1}
-    return sampled.column([ids] if mask is None else runs(ids, mask))
+    return _Batch.sampled.column([ids] if mask is None else runs(ids, mask))
 
 
 def _log_probs(rest: list[Any]) -> int:

@@ -1,7 +1,6 @@
-"""Which functions of TRL, and of the training loop below it, are watched, and in which versions.
+"""Which functions of TRL are watched, and in which versions they are.
 
-Ranges say where a function exists; the tests hold each row to the sources of several versions. What
-TRL inherits from transformers and accelerate is hooked there, once for all of its trainers.
+What it inherits from transformers and accelerate is hooked there, once for all of its trainers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Readers in the training loop, which is that of transformers.
+"""Readers in the training loop of transformers: steps, micro-batches, the objective.
 
 No function of it is one step: it takes the batch of an update, goes through its micro-batches,
 steps the optimizer, logs. So a step begins where the loop asks for a batch, and ends where it asks
@@ -7,21 +7,19 @@ for the next. One process keeps the time of a job with several ranks: the first.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from rltrace.adapters.table.logged import record_figures
+from rltrace.adapters.table.samples import use
 from rltrace.adapters.table.steps import Loop
 from rltrace.adapters.table.weights import parameter_count
-from rltrace.adapters.trl.samples import TrlSample, used
+from rltrace.adapters.trl.samples import TrlSample
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Fate
 
 
 class _Loop(Loop):
-    """The loop of this process."""
-
     micro: list[TrlSample] | None = None  # the micro-batch that is trained on; None: not known
 
 
@@ -29,7 +27,6 @@ loop = _Loop()
 
 
 def fit_begins(call: Call) -> None:
-    """A trainer begins; it knows its rank."""
     trainer, recorder = call.self, call.recorder
     loop.begins()
     loop.micro = None
@@ -67,11 +64,12 @@ def micro_ends(call: Call) -> None:
     if all(sample.tokens >= 0 <= sample.prompt_tokens for sample in samples):
         call.span.set(tokens=sum(s.prompt_tokens + s.tokens for s in samples))
     for sample in samples:
-        used(call, sample, Fate.TRUNCATED if sample.masked else Fate.TRAINED)
+        fate = Fate.TRUNCATED if sample.masked else Fate.TRAINED
+        use(call, sample.id, fate, tokens=sample.tokens)
 
 
 def logged(call: Call) -> None:
-    """TRL's own figures, under its names; every rank has them, the first one's count."""
+    """TRL's own figures; every rank has them, the first one's count."""
     if call.self.accelerator.is_main_process:
         record_figures(call, call.argument("logs") or {})
 
@@ -88,8 +86,13 @@ def trains(call: Call) -> bool:
 _PLAIN = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
 """Losses that are GRPO's clipped ratio, normalised in different ways."""
 
-
 _PAIRS = "online dpo"
+_OF_CLASS = {
+    "AsyncGRPOTrainer": "ppo",
+    "AsyncDistillationTrainer": "distillation",
+    "RLOOTrainer": "ppo",
+    "OnlineDPOTrainer": _PAIRS,
+}
 _SUM = "sum_then_normalize"  # before that there was nothing else
 
 
@@ -120,12 +123,9 @@ def stated(trainer: Any) -> dict[str, Any]:
 def told_apart(names: Iterable[object]) -> list[str]:
     """The names of functions, as TRL has them in order; of those that share one, the second is
     `name#2`, and so on."""
-    seen = Counter[str]()
-    found = []
-    for name in map(str, names):
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return found
+    every = list(map(str, names))
+    before = [every[:place].count(name) for place, name in enumerate(every)]
+    return [f"{name}#{n + 1}" if n else name for name, n in zip(every, before, strict=True)]
 
 
 def reward_weights(judge: Any) -> dict[str, dict[str, float]]:
@@ -143,19 +143,10 @@ def reward_weights(judge: Any) -> dict[str, dict[str, float]]:
 
 
 def _objective(trainer: Any, args: Any) -> str:
-    kind = next((c.__name__ for c in type(trainer).__mro__ if c.__name__ in _OF_CLASS), "")
-    if kind:
-        return _OF_CLASS[kind]
+    for base in type(trainer).__mro__:
+        if base.__name__ in _OF_CLASS:
+            return _OF_CLASS[base.__name__]
     loss = str(getattr(args, "loss_type", None) or "grpo")
     weighs = args.use_vllm and getattr(args, "vllm_importance_sampling_correction", False)
-    if loss not in _PLAIN:
-        return loss
-    return "decoupled" if weighs else "ppo"
-
-
-_OF_CLASS = {
-    "AsyncGRPOTrainer": "ppo",
-    "AsyncDistillationTrainer": "distillation",
-    "RLOOTrainer": "ppo",
-    "OnlineDPOTrainer": _PAIRS,
-}
+    plain = "decoupled" if weighs else "ppo"
+    return plain if loss in _PLAIN else loss

@@ -1,4 +1,4 @@
-"""Online DPO: two samples of a prompt, which its training step generates, judges and trains on.
+"""Online DPO: two samples of a prompt in one training step.
 
 A batch of n prompts is 2 n samples, all first ones before all second ones. How long they are TRL
 knows on the host where it hands them to reward functions; with a judge (before 1.6) it does not.
@@ -19,9 +19,7 @@ _next = count().__next__
 
 
 class _Pairs:
-    """The samples of the running step, with their rows."""
-
-    made: list[tuple[TrlSample, Any]] = []  # noqa: RUF012
+    made: list[tuple[TrlSample, Any]] = []  # noqa: RUF012  # in the running step, with their rows
 
 
 def begins(call: Call) -> None:
@@ -48,15 +46,10 @@ def ends(call: Call) -> None:
             sample.prompt_tokens = int(tokens)
             set_row(row, prompt_tokens=sample.prompt_tokens)
         if call.recorder.captures_tokens:
-            _capture_prompts(call, mask)
+            ids = call.result[0]  # filled up to the longest where the mask is False
+            for place, (_, row) in enumerate(_Pairs.made):
+                call.recorder.capture(row, ids[place][mask[place].bool()])
     loop.micro = [sample for sample, _ in _Pairs.made]
-
-
-def _capture_prompts(call: Call, mask: Any) -> None:
-    """The mask is False where a prompt is filled up to the longest."""
-    ids = call.result[0]
-    for place, (_, row) in enumerate(_Pairs.made):
-        call.recorder.capture(row, ids[place][mask[place].bool()])
 
 
 def _set_all(**columns: int) -> None:
@@ -73,7 +66,10 @@ def judged(call: Call) -> None:
         return
     ends, pad = ends_of_text(trainer)
     values = [None] * len(lists) if call.exception is not None else call.result.tolist()
-    name, times_ns = _component(trainer), (call.start_ns, call.end_ns)
+    functions, times_ns = trainer.reward_funcs, (call.start_ns, call.end_ns)
+    name = f"sum of {len(functions)} functions"
+    if len(functions) == 1:
+        name = str(getattr(functions[0], "__name__", type(functions[0]).__name__))
     for place, (sample, row) in enumerate(_Pairs.made):
         sample.tokens, complete = _length(lists[place], ends, pad)
         finish = Finish.STOP if complete else Finish.LENGTH
@@ -93,10 +89,3 @@ def _length(ids: list[int], ends: set[int], pad: int | None) -> tuple[int, bool]
     while tokens and ids[tokens - 1] == pad:
         tokens -= 1
     return tokens, False
-
-
-def _component(trainer: Any) -> str:
-    functions = trainer.reward_funcs
-    if len(functions) == 1:
-        return str(getattr(functions[0], "__name__", type(functions[0]).__name__))
-    return f"sum of {len(functions)} functions"

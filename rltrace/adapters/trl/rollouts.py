@@ -1,8 +1,8 @@
-"""Samples in the process that generates for an asynchronous trainer (a thread of it before 1.6).
+"""Samples in the process that generates for an asynchronous trainer, and its queue.
 
-A conversation is one task of asyncio's, in which its turns are awaited: a context variable says to
-which one they belong. What becomes of it reaches the trainer pickled, through a queue, with no room
-for an id: both ends make the same one of what a sample is (`Ids`).
+Before 1.6 that is a thread of the trainer. A conversation is one task of asyncio's, in which its
+turns are awaited: a context variable says to which one they belong. Its samples reach the trainer
+pickled, with no room for an id: both ends make the same one of what a sample is (`Ids`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from itertools import count
 from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
-from rltrace.adapters.table.samples import cut_short
+from rltrace.adapters.table.samples import cut_short, keep, use
 from rltrace.adapters.trl.loop import loop, reward_weights
-from rltrace.adapters.trl.samples import TrlSample, ends_of_text, set_row, used
+from rltrace.adapters.trl.samples import TrlSample, ends_of_text, set_row
 from rltrace.adapters.trl.verdicts import write_verdicts
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -29,8 +29,6 @@ _MOST = 100_000  # samples that wait to be judged, or whose likes may still come
 
 
 class Conversation:
-    """One sample in the making."""
-
     __slots__ = ("columns", "completion", "env_ns", "finish", "row", "sampled", "turns")
 
     def __init__(self, row: Any) -> None:
@@ -47,7 +45,6 @@ _waiting: dict[int, Conversation] = {}  # for their verdicts, by their messages
 
 
 def started(call: Call) -> None:
-    """The process is one that generates."""
     if call.exception is None:
         call.recorder.describe(role="rollout", **reward_weights(call.self))
 
@@ -76,14 +73,11 @@ def turn_ends(call: Call) -> None:
     if conversation is not None:
         conversation.turns += 1
         conversation.sampled.add(ids)
-        conversation.finish = _finish(call.self, ids)
-
-
-def _finish(loop: Any, ids: list[int]) -> int:
-    ends, _ = ends_of_text(loop)
-    if ids and ids[-1] in ends:
-        return Finish.STOP
-    return Finish.LENGTH if len(ids) >= loop.max_tokens else -1
+        ends, _ = ends_of_text(call.self)
+        if ids and ids[-1] in ends:
+            conversation.finish = Finish.STOP
+        else:
+            conversation.finish = Finish.LENGTH if len(ids) >= call.self.max_tokens else -1
 
 
 def tools_end(call: Call) -> None:
@@ -98,9 +92,8 @@ def ends(call: Call) -> None:
     _complete(call, conversation)
     if call.exception is None and conversation.row is not None:
         conversation.completion = call.result[0]
-        if len(_waiting) >= _MOST:  # nobody will judge the oldest one
-            del _waiting[next(iter(_waiting))]
-        _waiting[id(conversation.completion)] = conversation
+        # Nobody will judge the oldest one.
+        keep(_waiting, id(conversation.completion), conversation, _MOST)
 
 
 def ends_judged(call: Call) -> None:
@@ -129,8 +122,6 @@ def _complete(call: Call, conversation: Conversation) -> None:
 
 
 class _GroupScoring:
-    """The group that is being judged: one at a time."""
-
     functions: dict[int, str] = {}  # noqa: RUF012  # reward function -> its name
     times_ns: dict[str, tuple[int, int]] = {}  # noqa: RUF012
 
@@ -222,9 +213,7 @@ class Ids:
         content = array("q", ids) if isinstance(ids, list) else ids
         key = identify(f"{sample.model_version}/".encode() + content.tobytes())
         before = self._seen.pop(key, 0)
-        self._seen[key] = before + 1
-        if len(self._seen) > _MOST:
-            del self._seen[next(iter(self._seen))]
+        keep(self._seen, key, before + 1, _MOST)
         return identify(f"{key}/{before}")
 
 
@@ -245,7 +234,6 @@ class _Queue:
 
 
 def queue_known(call: Call) -> None:
-    """The trainer's side of the queue is there."""
     _Queue.buffer, _Queue.last = call.self.queue, None
     _Queue.given.clear()
     _Queue.batches.clear()
@@ -257,7 +245,8 @@ def taken(call: Call) -> None:
     if call.self is not _Queue.buffer or call.exception is not None:
         return
     if _Queue.last is not None:
-        used(call, _Queue.last[1], Fate.STALE)
+        dropped = _Queue.last[1]
+        use(call, dropped.id, Fate.STALE, tokens=dropped.tokens)
     sample = call.result
     _Queue.last = (sample, TrlSample(_ids.of(sample), *lengths(sample)))
 
@@ -266,10 +255,8 @@ def given(call: Call) -> None:
     """A sample is given on, as a mapping that has its tokens."""
     last, mapping = _Queue.last, call.result
     if last is not None and mapping["input_ids"] is last[0].input_ids:
-        _Queue.given[id(mapping)] = (mapping, last[1])
+        keep(_Queue.given, id(mapping), (mapping, last[1]), _MOST)
         _Queue.last = None
-        if len(_Queue.given) > _MOST:
-            del _Queue.given[next(iter(_Queue.given))]
 
 
 def collated(call: Call) -> None:

@@ -1,4 +1,4 @@
-"""A sample as the trainer's process knows it, from its generation to its last use."""
+"""A sample as the trainer's process knows it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
-from rltrace.trace.vocabulary import Fate
 
 
 class TrlSample:
@@ -25,20 +24,9 @@ class TrlSample:
 def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[TrlSample, Any]:
     """A sample that a trainer begins to generate, and its row."""
     sample = TrlSample(identify(trajectory))
-    return sample, call.row(
-        "trajectories",
-        trajectory=sample.id,
-        group=identify(group),
-        prompt=identify(str(prompt)),
-        first_version=int(call.self.state.global_step),
-    )
-
-
-def used(call: Call, sample: TrlSample, fate: Fate) -> None:
-    """A sample has been trained on, or dropped."""
-    recorder = call.recorder
-    known = {"trajectory": sample.id, "fate": fate, "tokens": sample.tokens}
-    call.row("uses", step=recorder.step, version=recorder.version, **known)
+    known = {"group": identify(group), "prompt": identify(str(prompt))}
+    version = int(call.self.state.global_step)
+    return sample, call.row("trajectories", trajectory=sample.id, first_version=version, **known)
 
 
 def ends_of_text(owner: Any) -> tuple[set[int], int | None]:

@@ -1,4 +1,4 @@
-"""Rewards of the trainers that judge their samples themselves, function by function.
+"""Rewards of trainers that judge their samples themselves, function by function.
 
 TRL times each reward function with a context of its own, and hands a whole batch to it: a verdict
 lasts as long as its function did. The values are taken from what TRL has brought to the host for
@@ -21,8 +21,6 @@ from rltrace.trace.vocabulary import Outcome, Stage
 
 
 class _Scoring:
-    """The batch that is being judged."""
-
     functions: dict[str, list[str]] = {}  # noqa: RUF012  # TRL's label -> functions to come
     running: dict[int, tuple[str, Any, int]] = {}  # noqa: RUF012  # by context
     times_ns: dict[str, tuple[int, int]] = {}  # noqa: RUF012  # when a function ran
@@ -33,7 +31,6 @@ scoring = _Scoring()
 
 
 def judging(call: Call) -> None:
-    """All functions are about to be asked about a batch."""
     trainer = call.self
     scoring.running, scoring.times_ns, scoring.functions, scoring.table = {}, {}, {}, None
     if trainer.model.training:

@@ -1,6 +1,4 @@
-"""Weights on their way from the trainer to vLLM: a server's, the trainer's own engine's, or those
-of an asynchronous trainer's server.
-"""
+"""Weights on their way from the trainer to vLLM: a server, or its own engine."""
 
 from __future__ import annotations
 
@@ -30,8 +28,7 @@ class _Update:
 _update = _Update()
 
 
-def begins(call: Call) -> None:
-    del call
+def begins(_call: Call) -> None:
     _update.clear()
 
 

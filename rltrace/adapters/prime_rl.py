@@ -14,13 +14,15 @@ from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly
 from rltrace.adapters.table.samples import use
 from rltrace.adapters.table.steps import step_begins, step_is
-from rltrace.adapters.table.weights import tensor_bytes, weights_moved
+from rltrace.adapters.table.weights import phase_row, tensor_bytes, weights_moved
 from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Fate, Stage, SyncRole
 
 _MOST_WAITING = 100_000  # traces that have been generated and not yet trained on
 _waiting: dict[int, Any] = {}  # their rows, by trajectory
+_SENDERS = "prime_rl.transports.weights"
+_WATCHER = "prime_rl.orchestrator.watcher:WeightWatcher"
 _MONITOR = "prime_rl.utils.monitor.multi:MultiMonitor"
 
 
@@ -88,24 +90,15 @@ class PrimeRL(TableAdapter):
             **either(lambda call: type(call.self).__name__ != "EvalEnv", "rollout", "eval"),
         ),
         Hook("prime_rl.orchestrator.utils:episode_staleness", before=episode_used, optional=True),
-        Hook(
-            "prime_rl.orchestrator.watcher:WeightWatcher.apply_policy_update",
-            "sync",
-            phase="load",
-            before=update_begins,
-            after=update_ends,
-        ),
+        phase_row("load", f"{_WATCHER}.apply_policy_update", update_begins, update_ends),
         *formerly(
-            {"prime_rl.transports.weights": "prime_rl.trainer.rl.broadcast"},
+            {_SENDERS: "prime_rl.trainer.rl.broadcast"},
             *(
-                Hook(
-                    f"prime_rl.transports.weights.{sender}.broadcast_weights",
-                    "sync",
-                    phase="transfer",
-                    before=broadcast_begins,
-                    after=broadcast_ends,
+                phase_row("transfer", f"{_SENDERS}.{sender}", broadcast_begins, broadcast_ends)
+                for sender in (
+                    "filesystem:FileSystemWeightBroadcast.broadcast_weights",
+                    "nccl:NCCLWeightBroadcast.broadcast_weights",
                 )
-                for sender in ("filesystem:FileSystemWeightBroadcast", "nccl:NCCLWeightBroadcast")
             ),
         ),
         Hook("prime_rl.trainer.rl.data:DataLoader.wait_for_batch", batch_awaited, stages=("wait",)),

@@ -19,6 +19,7 @@ LABELS = {**slime.LABELS, "rollout": "", "update_weights": "sync"}
 _SAMPLES = "relax.engine.rollout.sglang_rollout"
 _UPDATE = "relax.backends.megatron.weight_update.update_weight_from_distributed"
 _WEIGHTS = f"{_UPDATE}:UpdateWeightFromDistributed"
+_CLIENT = "relax.distributed.checkpoint_service.client.engine:CheckpointEngineClient"
 _TIMER = "relax.utils.timer:Timer"
 
 _sending = Sending(lambda call: call.self.weight_version)
@@ -38,11 +39,7 @@ class Relax(TableAdapter):
         _sending.bucket_row(
             f"{_WEIGHTS}._update_bucket_weights_from_distributed", "converted_named_tensors"
         ),
-        Hook(
-            "relax.distributed.checkpoint_service.client.engine:"
-            "CheckpointEngineClient.update_weights_for_rollout",
-            "sync",
-        ),
+        Hook(f"{_CLIENT}.update_weights_for_rollout", "sync"),
     )
     timers = start_stop(
         f"{_TIMER}.start", f"{_TIMER}.end", LABELS, lambda call: str(call.argument("name"))

@@ -13,7 +13,7 @@ from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly, methods
 from rltrace.adapters.table.steps import step_is
 from rltrace.adapters.table.timers import labelled, timed_block
-from rltrace.adapters.table.weights import Sending, tensor_bytes
+from rltrace.adapters.table.weights import Sending, phase_row, tensor_bytes
 from rltrace.hooks.hook import Call, Hook
 
 LABELS = labelled(
@@ -30,6 +30,7 @@ _CHANNEL = "rlinf.scheduler.channel.channel:Channel"
 _WORKERS = "rlinf.workers"
 _ROLLOUT = f"{_WORKERS}.rollout"
 _FSDP = f"{_WORKERS}.actor.fsdp_actor_worker:FSDPActor"
+_MEGATRON = f"{_WORKERS}.actor.megatron_actor_worker:MegatronActor"
 _EMBODIED = f"{_WORKERS}.actor.embodied_fsdp_actor_worker:EmbodiedFSDPActor"
 _EMBODIED_BEFORE = f"{_WORKERS}.actor.fsdp_actor_worker:EmbodiedFSDPActor"  # until 0.3
 _SGLANG = f"{_ROLLOUT}.sglang.sglang_worker:SGLangWorker"
@@ -47,6 +48,11 @@ def worker_made(call: Call) -> None:
         role = next((role for word, role in _ROLES.items() if name.startswith(word)), None)
         known = {} if role is None else {"role": role}
         call.recorder.describe(rank=int(call.self._rank), **known)
+
+
+def waits(call: Call) -> bool:
+    """Or it comes back at once, with something to wait for."""
+    return not call.argument("async_op")
 
 
 def one_passed(call: Call) -> None:
@@ -76,13 +82,7 @@ class RLinf(TableAdapter):
     labels = LABELS
     calls = (
         Hook("rlinf.scheduler.worker.worker:Worker.__init__", after=worker_made),
-        # Or they come back at once, with something to wait for.
-        *methods(
-            _CHANNEL,
-            "put get",
-            after=one_passed,
-            **either(lambda call: not call.argument("async_op"), "wait"),
-        ),
+        *methods(_CHANNEL, "put get", after=one_passed, **either(waits, "wait")),
         Hook("rlinf.runners.reasoning_runner:ReasoningRunner._sync_weights", before=weights_begin),
         Hook(f"{_SGLANG}._async_generate_group", "rollout"),
         Hook(f"{_VLLM}._async_generate_group", "rollout"),
@@ -94,20 +94,13 @@ class RLinf(TableAdapter):
         *formerly(
             {_EMBODIED: _EMBODIED_BEFORE},
             Hook(f"{_EMBODIED}.run_training", "train"),
-            Hook(f"{_EMBODIED}.sync_model_to_rollout", "sync", phase="transfer"),
+            phase_row("transfer", f"{_EMBODIED}.sync_model_to_rollout"),
         ),
         Hook(f"{_WORKERS}.megatron_worker:MegatronWorker.inference_step", "logprob"),
         Hook(f"{_WORKERS}.megatron_worker:MegatronWorker.training_step", "train"),
         _sending.update_row(f"{_FSDP}.sync_model_to_rollout", phase="transfer"),
-        Hook(
-            f"{_WORKERS}.actor.megatron_actor_worker:MegatronActor.sync_model_to_rollout",
-            "sync",
-            phase="transfer",
-        ),
-        *(
-            Hook(f"{worker}.sync_model_from_actor", "sync", phase="load")
-            for worker in (_SGLANG, _VLLM, _HF)
-        ),
+        phase_row("transfer", f"{_MEGATRON}.sync_model_to_rollout"),
+        *(phase_row("load", f"{w}.sync_model_from_actor") for w in (_SGLANG, _VLLM, _HF)),
         Hook(f"{_FSDP}.divide_model_to_bucket", before=weights_divided),
     )
     timers = (timed_block("rlinf.utils.distributed:ScopedTimer.__call__", LABELS, "name"),)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from rltrace.adapters.openrlhf import controller, engine, rollout, training, verdicts
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly, in_versions, methods
+from rltrace.adapters.table.weights import phase_row
 from rltrace.hooks.hook import Hook
 
 _BASE = "openrlhf.trainer.ppo_trainer:BasePPOTrainer"
@@ -121,12 +122,8 @@ _MODELS = (
     Hook(f"{_POLICY}:ActorPPOTrainer.__init__", after=training.policy_built),
     Hook(f"{_POLICY}:ActorPPOTrainer.ppo_train", "train", before=training.training),
     Hook(f"{_CRITIC}:CriticPPOTrainer.ppo_train", "train", before=training.training),
-    Hook(
-        f"{_POLICY}:ActorPPOTrainer.broadcast_to_vllm",
-        "sync",
-        phase="transfer",
-        before=training.sending,
-        after=training.sent,
+    phase_row(
+        "transfer", f"{_POLICY}:ActorPPOTrainer.broadcast_to_vllm", training.sending, training.sent
     ),
     *(
         Hook(f"{actor}.{method}", stage)

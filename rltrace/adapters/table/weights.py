@@ -49,6 +49,13 @@ def version_is(argument: str) -> Reader:
     return read
 
 
+def phase_row(
+    phase: str, target: str, before: Reader | None = None, after: Reader | None = None, **more: Any
+) -> Hook:
+    """The row of a function that is a phase of a weight update."""
+    return Hook(target, "sync", phase=phase, before=before, after=after, **more)
+
+
 def weights_moved(
     call: Call, role: SyncRole, version: int | None, size_bytes: int = -1, **more: int
 ) -> None:
@@ -82,7 +89,7 @@ class Sending:
 
     def bucket_row(self, target: str, argument: str) -> Hook:
         """The row of a function that sends a bucket (`bucket`)."""
-        return Hook(target, "sync", phase="transfer", before=self.bucket(argument))
+        return phase_row("transfer", target, self.bucket(argument))
 
     def bucket(self, argument: str) -> Reader:
         """The reader for a call that sends the `(name, tensor)` pairs of `argument`. It belongs

@@ -1,4 +1,4 @@
-"""The built-in trainer (`rltrace.trainer`), seen from outside: what to hook and what to read.
+"""The built-in trainer (`rltrace.trainer`): what to hook and read.
 
 Every quantity is read where it is known: generation in the engine, verdicts in the reward workers,
 fates and ratios where the controller books them (a learner that dies takes its updates with it),
@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from rltrace.adapters.table.logged import record_figures
+from rltrace.adapters.table.samples import use
 from rltrace.adapters.table.weights import parameter_count
 from rltrace.hooks.hook import Adapter, Call, Hook
 from rltrace.hooks.identity import identify
@@ -123,14 +124,9 @@ def _used(call: Call) -> None:
     report = call.argument("report")
     if report is not None and report.updates:
         record_figures(call, {"loss": report.loss, "kl": report.kl})
-    for use in [call.result] if report is None else report.uses:
-        call.row(
-            "uses",
-            trajectory=identify(use.trajectory),
-            step=call.recorder.step,
-            fate=codes_of("Fate")[use.fate],
-            **{name: getattr(use, name) for name in _USE},
-        )
+    for one in [call.result] if report is None else report.uses:
+        fate = codes_of("Fate")[one.fate]
+        use(call, identify(one.trajectory), fate, **{name: getattr(one, name) for name in _USE})
 
 
 def _published(call: Call) -> None:

@@ -1,4 +1,4 @@
-"""Whether the tokens that a sample is trained on are those that the policy sampled.
+"""Whether a sample is trained on the tokens that were sampled.
 
 Where the turns of an agent come back as text and are tokenized anew, the tokens may be other ones:
 they read the same, but nobody sampled them, and what an engine said of their probability holds for
@@ -65,7 +65,7 @@ class Sampled:
 
 def runs(ids: Sequence[int], mask: Any) -> Iterator[Sequence[int]]:
     """The tokens that the policy is said to have made: `mask` is 1 there, and 0 where tools or an
-    environment have said something. Both are lists, or arrays with one dimension."""
+    environment spoke. Both are lists, or arrays with one dimension."""
     made = bytes(mask.tolist() if hasattr(mask, "tolist") else mask)
     start = made.find(1)
     while start >= 0:

@@ -1,11 +1,10 @@
 """TransferQueue, the data plane of AsyncFlow: puts and gets, how long samples lie there.
 
-Clients put and get in their own processes. The controller, an actor of Ray's, is where every sample
-passes: there it is known when the first of a sample was put and when somebody first asked for it.
-That is its age, a row of `samples` each, whatever is added to the sample later. Whoever clears
-samples by their keys looks these up as one who reads them does, so what is looked up counts as
-asked for once it is known that it was not cleared by that. A policy version is in a sample only
-where the program puts it there, as the tag `version`.
+Clients put and get in their own processes. Every sample passes the controller, an actor of Ray's:
+there it is known when the first of a sample was put and when somebody first asked for it. That is
+its age, a row of `samples` each. Whoever clears samples by their keys looks these up as one who
+reads them does, so what is looked up counts as asked for once it is known that it was not cleared.
+A policy version is in a sample only where the program puts it there, as the tag `version`.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ def put(call: Call) -> None:
 
 
 def got(call: Call) -> None:
-    """A batch has been fetched, by a process that may know its own version."""
     if call.exception is not None:
         return
     data = call.result
@@ -153,8 +151,7 @@ def _count(call: Call, counter: str, value: float, time_ns: int = 0) -> None:
 def _versions(metadata: Any) -> list[int]:
     """The versions of a batch's samples, where they have tags of that name."""
     tags = () if metadata is None else metadata.custom_meta
-    found = [tag.get("version") for tag in tags]
-    return [version for version in found if type(version) is int]
+    return [tag["version"] for tag in tags if type(tag.get("version")) is int]
 
 
 def _bytes(data: Any) -> int:

@@ -1,4 +1,4 @@
-"""What any log of metrics is: records of numbers, each of a step, in the order of the log."""
+"""What any log of metrics is: records of numbers, in lines, by step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Log:
     settings: dict[str, str] = field(default_factory=dict)
 
     def what_was_skipped(self) -> str:
-        """It, for the end of a sentence that says that nothing else is there."""
+        """For the end of a sentence that says that nothing else is there."""
         return f" (skipped: {'; '.join(self.skipped)})" if self.skipped else ""
 
 
@@ -84,7 +84,6 @@ def split(values: Iterable[tuple[str, object]]) -> tuple[dict[str, float], dict[
 
 
 def shown_number(shown: str) -> float | None:
-    """The number that a text shows."""
     try:
         return float(shown)
     except ValueError:
@@ -112,26 +111,18 @@ def joined(records: Iterable[LogRecord]) -> tuple[list[LogRecord], int]:
     steps: list[LogRecord] = []
     repeated = 0
     for record in records:
-        last = steps[-1] if steps else None
-        if last is None or last.step != record.step:
-            steps.append(_copied(record))
-            continue
-        known = last.metrics
+        last = steps[-1] if steps and steps[-1].step == record.step else None
+        known = {} if last is None else last.metrics
         shared = [name for name in record.metrics if name in known]
-        if all(known[name] == record.metrics[name] for name in shared):
+        if last is not None and all(known[name] == record.metrics[name] for name in shared):
             repeated += bool(shared) and len(shared) == len(record.metrics)
             known.update(record.metrics)
             last.not_finite.update(record.not_finite)
         else:
-            steps.append(_copied(record))
+            own = dict(record.metrics), dict(record.not_finite)
+            steps.append(replace(record, metrics=own[0], not_finite=own[1]))
     return steps, repeated
 
-
-def _copied(record: LogRecord) -> LogRecord:
-    return replace(record, metrics=dict(record.metrics), not_finite=dict(record.not_finite))
-
-
-# --- the lines of a text, of which none is longer than a line of metrics can be
 
 LONGEST_LINE = 1 << 22
 """Characters: a record of a thousand metrics has 50 thousand."""
@@ -154,7 +145,7 @@ class Counted:
 
 class Lines:
     """Iterates over a text's lines. One that is too long is given as an empty line, so that all
-    others keep their numbers; `too_long` are the numbers of these."""
+    others keep their numbers; `too_long` are theirs."""
 
     def __init__(self, text: TextIO) -> None:
         self._text = text
@@ -195,7 +186,7 @@ def check_filled(path: Path, start: bytes) -> None:
 
 
 def start_of(path: Path) -> bytes:
-    """The first bytes of a file. Errors: OSError."""
+    """Errors: OSError."""
     with open_given(path) as file:
         return file.read(_START_BYTES)
 
@@ -223,7 +214,6 @@ class Torn(Exception):
 
 
 def is_text(start: bytes) -> bool:
-    """Whether a file that begins with these bytes may be one of lines."""
     return b"\0" not in start
 
 

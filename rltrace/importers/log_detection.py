@@ -1,4 +1,4 @@
-"""Whose log it is, told by the names of its metrics."""
+"""Whose log it is, told by its form and the names of its metrics."""
 
 from __future__ import annotations
 
@@ -43,13 +43,10 @@ def whose(log: Log, own: str = "") -> str | None:
 def check_framework(log: Log, framework: str) -> None:
     """Errors: `RltraceError` where the log is another framework's."""
     own = schemes()[framework].get("like", framework)
-    other = whose(log, own) or own
-    if other != own:
+    if (other := whose(log, own) or own) != own:
         said = f"{log.path} looks like a log of {name_of(other)}, not of {name_of(framework)}"
         raise WrongUsage(f"{said}: rltrace import {other}")
 
-
-# --- what a log looks like that is none of what it was said to be
 
 _FORMS = (
     ("otlp", "spans of OpenTelemetry", (b'"resourceSpans"',)),

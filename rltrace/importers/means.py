@@ -1,4 +1,4 @@
-"""Entries of a log that are means over the steps since the entry before."""
+"""Entries of a log that are means over steps since the last entry."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ def read(path: Path) -> ImportedRun:
         "dashboard",
         "JSON lines of phases",
         _spans(lines.objects),
-        lines.changed_ns,
-        unknown=((Stage.REWARD, "no phase of its own"), (Stage.ENV, "no phase of its own")),
-        notes=(*lines.notes, "phases have no step: a step lasts from one rollout to the next"),
+        lines,
+        unknown=[(stage, "no phase of its own") for stage in (Stage.REWARD, Stage.ENV)],
+        notes=["phases have no step: a step lasts from one rollout to the next"],
     )
 
 

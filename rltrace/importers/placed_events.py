@@ -1,10 +1,11 @@
-"""What a log places in time: spans and trajectories with a beginning and an end, by process."""
+"""What a log places in time: spans and rows, and how they are written."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -111,7 +112,13 @@ def _matching(patterns: Mapping[str, str], name: str) -> str | None:
 
 def read_names(path: Path) -> Names:
     """A mapping file. Errors: `RltraceError` for one that cannot be used."""
-    found = _read_toml(path)
+    try:
+        found = parsed_toml(text_given(path))
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise WrongUsage(f"{path} cannot be read: {why}") from None
+    except ValueError as error:
+        raise WrongUsage(f"{path} is no TOML: {error}") from None
     unknown = found.keys() - {"framework", "placement", "steps", "stages", "roles"}
     stages = found.get("stages")
     if unknown or not isinstance(stages, dict) or not stages:
@@ -124,10 +131,8 @@ def read_names(path: Path) -> Names:
     words = {member.name.lower() for member in Stage}
     for name, stage in stages.items():
         if not isinstance(stage, str) or stage not in words:
-            known = ", ".join(sorted(words))
-            raise WrongUsage(
-                f"{path} maps {name!r} to {stage!r}, which is no stage: there are {known}"
-            )
+            said = f"{path} maps {name!r} to {stage!r}, which is no stage: there are "
+            raise WrongUsage(said + ", ".join(sorted(words)))
     return Names(
         stages=stages,
         framework=str(found.get("framework", Names.framework)),
@@ -163,14 +168,11 @@ def numbered(spans: Iterable[PlacedSpan]) -> tuple[PlacedSpan, ...]:
     steps = [span for span in ordered if span.stage == Stage.STEP]
     if any(span.step >= 0 for span in steps):
         return tuple(ordered)
-    last: dict[LoggedProcess, int] = {}
-    result = []
-    for span in ordered:
-        number = span.step
-        if span.stage == Stage.STEP:
-            number = last[span.process] = last.get(span.process, -1) + 1
-        result.append(replace(span, step=number))
-    return tuple(result)
+    counts: dict[LoggedProcess, Iterator[int]] = defaultdict(itertools.count)
+    return tuple(
+        replace(span, step=next(counts[span.process])) if span.stage == Stage.STEP else span
+        for span in ordered
+    )
 
 
 def write_placed(path: Path, placed: PlacedEvents, node: str, **facts: object) -> None:
@@ -182,8 +184,7 @@ def write_placed(path: Path, placed: PlacedEvents, node: str, **facts: object) -
         who = f"{node}-{len(writers)}"
         writers[process] = writer = ProcessWriter(path, who)
         rank = {} if process.rank is None else {"rank": process.rank}
-        role = process.role or process.name
-        host = process.host or node
+        host, role = process.host or node, process.role or process.name
         writer.describe(began_ns, node=node, host=host, role=role, **rank, **facts)
     for span in placed.spans:
         name = STEP_SPAN if span.stage == Stage.STEP else span.name
@@ -193,23 +194,9 @@ def write_placed(path: Path, placed: PlacedEvents, node: str, **facts: object) -
         writers[row.process].row(row.table, **row.columns)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    """What a file holds. Errors: `RltraceError` for one that is missing or no TOML."""
-    try:
-        return parsed_toml(text_given(path))
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise WrongUsage(f"{path} cannot be read: {why}") from None
-    except ValueError as error:
-        raise WrongUsage(f"{path} is no TOML: {error}") from None
-
-
-# --- what is imported of one process, written through the writer that traced jobs use
-
-
 class ProcessWriter:
-    """The tables of one process, and its names. All times are Unix ns: what is stored as monotonic
-    time is that already."""
+    """Writes the tables of one process, and its names, with the writer that traced jobs use. All
+    times are Unix ns: what is stored as monotonic time is that already."""
 
     def __init__(self, path: Path, who: str) -> None:
         self._path = path
@@ -229,12 +216,9 @@ class ProcessWriter:
     def row(self, table: str, **columns: float | str) -> None:
         """A row of a table; a text is a name."""
         numbers = {c: self._name(v) if isinstance(v, str) else v for c, v in columns.items()}
-        self._table(table).append(**numbers)
-
-    def _table(self, name: str) -> TableWriter:
-        if name not in self._tables:
-            self._tables[name] = TableWriter(TABLES[name], f"{self._path}/{name}", self._who)
-        return self._tables[name]
+        if table not in self._tables:
+            self._tables[table] = TableWriter(TABLES[table], f"{self._path}/{table}", self._who)
+        self._tables[table].append(**numbers)
 
     def _name(self, text: str) -> int:
         known = self._names.get(text)

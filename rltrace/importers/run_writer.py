@@ -1,4 +1,4 @@
-"""Writing an imported run: an ordinary run directory, through the writer that traced jobs use.
+"""Writes an imported run as an ordinary run directory.
 
 A log holds how long things took, not when they began. The stages of a step are laid end to end in
 the order in which the framework runs them; a step ends when it was logged, and where the log says
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.figures.coverage import NOT_LOGGED
+from rltrace.importers.formats.json_text import Objects
 from rltrace.importers.log import Log
 from rltrace.importers.log_numbers import is_real_ns
 from rltrace.importers.placed_events import (
@@ -62,7 +63,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class ImportedStep:
-    """One step. `inside` lie within its `seconds`, `after` between it and the next one. `before` is
+    """`inside` lie within its `seconds`, `after` between it and the next one. `before` is
     what another process had to end, while this step or an earlier one ran, for `inside` to begin;
     where there is any, `inside` ends with the step. `counters` are readings at its end; `real_ns`
     is when it was logged, None where that is not known. Where `seconds` is None the step's length
@@ -88,7 +89,7 @@ def step_end(steps: Sequence[ImportedStep]) -> str:
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """Everything that is known of a run. `placement` is one of `workload.PLACEMENTS`, empty for
+    """`placement` is one of `workload.PLACEMENTS`, empty for
     unknown. `placed` is what a log with times holds: then there are no steps to lay out, and those
     that it has are spans. `not_logged` are pairs of a stage (None: no one stage) and what of it is
     unknown; `notes` are pairs of a metric or place and what is to be known of it, `oddities` what
@@ -125,7 +126,7 @@ def traced_run(
     trainer: str,
     kind: str,
     spans: Iterable[PlacedSpan],
-    changed_ns: int,
+    of: Objects,
     *,
     rows: Iterable[PlacedRow] = (),
     placement: str = "",
@@ -133,21 +134,22 @@ def traced_run(
     never_told: Iterable[str] = _NEVER_PLACED,
     notes: Iterable[str] = (),
 ) -> ImportedRun:
-    """The run of what a log places. Errors: `RltraceError` where it places nothing."""
+    """The run of what a log places, which is read as `of`. Errors: `RltraceError` where it places
+    nothing."""
     told = list(spans)
     kept = [s for s in told if is_real_ns(s.start_ns) and s.start_ns <= s.end_ns]
     placed = PlacedEvents(numbered(kept), tuple(rows))
     if not placed.spans:
         raise RltraceError(f"{path} holds no span of {framework} that has a beginning and an end")
-    if len(kept) < len(told):
-        notes = (*notes, f"{len(told) - len(kept)} spans at times that no clock shows: left out")
+    odd = len(told) - len(kept)
+    dateless = [f"{odd} spans at times that no clock shows: left out"] * (odd > 0)
     return ImportedRun(
-        log=Log(str(path), kind, (), changed_ns=changed_ns),
+        log=Log(str(path), kind, (), changed_ns=of.changed_ns),
         framework=framework,
         trainer=trainer,
         placement=placement,
         not_logged=(*unknown, *((None, what) for what in never_told)),
-        oddities=tuple(notes),
+        oddities=(*of.notes, *notes, *dateless),
         placed=placed,
     )
 
@@ -176,8 +178,7 @@ def write_run(path: Path, run: ImportedRun, version: str) -> None:
 
 def _write(path: Path, run: ImportedRun) -> None:
     began_ns = ended_ns = run.log.changed_ns
-    imported: dict[str, object] = {"log": run.log.path, "kind": run.log.kind}
-    imported["trainer"] = run.trainer
+    imported: dict[str, Any] = {"log": run.log.path, "kind": run.log.kind, "trainer": run.trainer}
     if run.placed is not None:
         imported["placed"] = True
     if run.steps_a_mean > 1:
@@ -245,8 +246,7 @@ def _step(writer: ProcessWriter, step: ImportedStep, start_ns: int) -> int:
         writer.span(start_ns, end_ns, STEP_SPAN, Stage.STEP, step=step.number, lane=0)
     cursor_ns = start_ns
     if step.before:
-        inside_ns = sum(_ns(timed.seconds) for timed in step.inside)
-        cursor_ns = max(start_ns, end_ns - inside_ns)
+        cursor_ns = max(start_ns, end_ns - sum(_ns(timed.seconds) for timed in step.inside))
         for lane, timed in enumerate(step.before, len(step.inside)):
             write(timed, max(1, cursor_ns - _ns(timed.seconds)), cursor_ns, lane)
     for lane, timed in enumerate(step.inside):

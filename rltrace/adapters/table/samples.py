@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rltrace.hooks.hook import Call
-from rltrace.trace.vocabulary import Fate, Finish, Outcome
+from rltrace.trace.vocabulary import Finish, Outcome
 
 _WORDS = {
     Finish.STOP: ("stop", "tool_calls", "completed"),
@@ -37,7 +37,7 @@ def keep(known: dict[Any, Any], key: object, value: object, most: int) -> None:
         del known[next(iter(known))]
 
 
-def use(call: Call, trajectory: int, fate: Fate, **known: float) -> Any:
+def use(call: Call, trajectory: int, fate: int, **known: float) -> Any:
     """A sample has been trained on, or dropped; its row. -1 is a sample that nobody knows. Unless
     `known` has others, step and version are those of the process."""
     own = {"step": call.recorder.step, "version": call.recorder.version}

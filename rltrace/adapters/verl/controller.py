@@ -1,4 +1,4 @@
-"""Readers in the trainer's driver: its timers, where it goes on from.
+"""Readers in the trainer's driver and the training workers.
 
 The trainer and the replay buffer of V1's forerunner, verl 0.8's `python -m
 verl.trainer.main_ppo_sync`, are defined in the program itself, so they come to the process that
@@ -14,8 +14,7 @@ from rltrace.adapters.table.stated import at
 from rltrace.adapters.verl.tables import LABELS, SEEN_BY_CALL, SEEN_ELSEWHERE
 from rltrace.hooks.hook import Call
 
-_step: list[Any] = []
-"""The span of the step in progress."""
+_step: list[Any] = []  # the span of the one in progress
 
 
 def timer_stage(call: Call) -> str | None:
@@ -28,7 +27,6 @@ def timer_stage(call: Call) -> str | None:
 
 
 def timer_named(call: Call) -> None:
-    """The span of a timer is named as verl names it."""
     name = call.argument("name")
     if call.span is not None:
         call.span.set(name=call.recorder.name(name))
@@ -46,7 +44,7 @@ def batch_given_out(call: Call) -> None:
 
 
 def resumed(call: Call) -> None:
-    """The checkpoint, if any, is loaded: steps count on from here."""
+    """The checkpoint, if any, is loaded: steps count on."""
     if call.exception is None:
         call.recorder.step = call.self.global_steps
 

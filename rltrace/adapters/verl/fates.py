@@ -1,12 +1,16 @@
-"""Readers of which trajectories a step trains on, and which it drops.
+"""Which trajectories a step trains on, and which it drops.
 
 A batch that trains in step k is trained by the version of step k - 1 (verl's own rule).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
+from rltrace.adapters.table.samples import use
 from rltrace.adapters.verl.rollout import ONE_WORKER, row_id
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -70,12 +74,8 @@ def rows_arrive(call: Call) -> None:
 
 
 def _numbered(uids: list[str], worker: int) -> list[tuple[str, str]]:
-    seen: dict[str, int] = {}
-    rows = []
-    for uid in uids:
-        seen[uid] = seen.get(uid, -1) + 1
-        rows.append((uid, row_id(uid, worker, seen[uid])))
-    return rows
+    places = defaultdict[str, Iterator[int]](count)
+    return [(uid, row_id(uid, worker, next(places[uid]))) for uid in uids]
 
 
 def _expect(rows: list[tuple[str, str]]) -> None:
@@ -128,11 +128,5 @@ def _uids(batch: Any) -> list[str]:
 def used(
     call: Call, own_id: str | None, step: int, version: int, fate: Fate, tokens: int = -1
 ) -> None:
-    call.row(
-        "uses",
-        trajectory=-1 if own_id is None else identify(own_id),
-        step=step,
-        version=version,
-        fate=fate,
-        tokens=tokens,
-    )
+    trajectory = -1 if own_id is None else identify(own_id)
+    use(call, trajectory, fate, step=step, version=version, tokens=tokens)

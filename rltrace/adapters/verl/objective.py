@@ -1,4 +1,4 @@
-"""What verl's configuration says of the objective, and of how stale a sample may be.
+"""What verl's configuration says of the objective and of staleness.
 
 verl's default recomputes the log-probs of a batch before it trains: its clip then bounds the
 learner's own drift and knows nothing of the lag. `algorithm.rollout_correction` weighs samples by
@@ -28,7 +28,7 @@ def tracked(call: Call) -> None:
 
 
 def stated(trainer: Any) -> dict[str, Any]:
-    """The facts that `trainer`'s configuration tells; what it does not tell is left out."""
+    """The facts that the configuration tells; what it does not tell is left out."""
     return _of_config(trainer.config) | not_none(drops_stale=_drops_stale(trainer, trainer.config))
 
 

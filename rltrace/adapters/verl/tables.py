@@ -71,8 +71,7 @@ ROLES: Mapping[str, str] = {
     **{f"{module}:CriticWorker": "critic" for module in _LEGACY},
     **{f"{module}:RewardModelWorker": "reward" for module in _LEGACY},
 }
-"""Ray actor class -> role. A class that is none of these (a rollout server of the user's) keeps its
-own name as its role."""
+"""Ray actor class -> role. Any other (a rollout server of the user's) has its name as its role."""
 
 TRANSPORTS: Mapping[str, int] = {
     "nccl": Transport.NCCL,

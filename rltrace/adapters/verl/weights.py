@@ -1,4 +1,4 @@
-"""Readers in the processes that send and take weights."""
+"""Readers where weights are sent and taken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _taken_bytes = [0]
 
 
 def weights_begin(call: Call) -> None:
-    """A rank begins to send its weights, or a rollout worker to take them."""
+    """Of a rank that sends, or a rollout worker that takes."""
     _sent_bytes[0] = _taken_bytes[0] = 0
     engine = getattr(call.self, "checkpoint_engine", None)
     if engine is not None and call.span is not None:
@@ -24,7 +24,7 @@ def weights_begin(call: Call) -> None:
 
 
 def weight_streamed(call: Call) -> None:
-    """One tensor has been gathered and is about to be sent: `(name, tensor)`."""
+    """A `(name, tensor)` has been gathered and is about to be sent."""
     size = call.result[1].nbytes
     _sent_bytes[0] += size
     call.span.set(bytes=size, items=1)
@@ -55,7 +55,6 @@ def weight_arrived(call: Call) -> None:
 
 
 def weights_taken(call: Call) -> None:
-    """A rollout worker has taken new weights and put them into its engine."""
     if call.exception is not None:
         return
     taken = _taken_bytes[0] or -1
@@ -71,7 +70,6 @@ def is_more_than_waiting(call: Call) -> bool:
 
 
 def weights_updated(call: Call) -> None:
-    """The driver has brought a version to all replicas."""
     version = call.argument("global_steps")
     if call.exception is None and version is not None:
         call.recorder.version = int(version)
@@ -79,7 +77,6 @@ def weights_updated(call: Call) -> None:
 
 
 def _of_rollout(worker: Any, path: str) -> Any:
-    """What the configuration of a worker's rollout says."""
     return at(worker, f"rollout_config.{path}", f"config.rollout.{path}")
 
 

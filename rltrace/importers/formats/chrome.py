@@ -18,7 +18,6 @@ _US = 1e3  # ns
 _MOST_LANES = 1 << 63
 _UNIX_US = 1e14  # microseconds after this are of a date, those before of some clock's start
 
-
 _Event = tuple[dict[str, Any], float, float]
 """What the trace has of a complete event, when it began, and how long it took (µs)."""
 
@@ -46,9 +45,9 @@ def lay_out(path: Path, objects: Objects, names: Names, trainer: str) -> Importe
         trainer,
         "Chrome trace",
         spans,
-        objects.changed_ns,
+        objects,
         placement=names.placement,
-        notes=(*objects.notes, *said, *notes),
+        notes=(*said, *notes),
     )
 
 

@@ -1,7 +1,7 @@
-"""Console logs of metrics: `step:3 - timing_s/gen:2.01 - ...`, or a dict that Python printed,
-`Global step 3: {'timing/generation': 2.01, ...}` or `perf 3: {...}`, or as JSON behind
-`metrics_tag:`, somewhere in a line.
+"""Console logs of metrics, somewhere in a line.
 
+They are `step:3 - timing_s/gen:2.01 - ...`, or a dict that Python printed, `Global step 3:
+{'timing/generation': 2.01, ...}` or `perf 3: {...}`, or JSON behind `metrics_tag:`.
 Around it may be what a terminal and Ray put there: colours, a progress bar, `(TaskRunner pid=7)`,
 `[repeated 2x across cluster]`. Under NumPy 2 a value may read `np.float64(2.01)`. What several
 processes print may run into each other, and a crash cuts a line off: then its last number may be

@@ -1,6 +1,8 @@
-"""TensorBoard's event files, as far as scalars go: records of a length, its checksum, an `Event`
-message and another checksum (TFRecord), with the fields of tensorflow's event.proto and
-summary.proto. TensorBoard itself would bring grpc and protobuf for these four fields.
+"""TensorBoard's event files, as far as scalars go.
+
+Records are a length, its checksum, an `Event` message and another checksum (TFRecord), with the
+fields of tensorflow's event.proto and summary.proto. TensorBoard itself would bring grpc and
+protobuf for these four fields.
 """
 
 from __future__ import annotations
@@ -33,23 +35,22 @@ def looks_like(start: bytes, name: str) -> bool:
     return _length(start[: _HEADER.size]) is not None or (MARK in name and not is_text(start))
 
 
-def read(path: Path) -> tuple[list[LogRecord], list[str]]:
+def read(path: Path, _settings: object) -> tuple[list[LogRecord], list[str], dict[str, str]]:
     """The scalars of one event file, those that belong to one step and follow each other as one
-    record, and what was skipped. Errors: OSError."""
+    record, and what was skipped; it shows no settings. Errors: OSError."""
     records: list[LogRecord] = []
     skipped: list[str] = []
     damaged = Counted()
     try:
         for at, event in _events(path):
             found = None if event is None else _scalars(event)
+            last = records[-1] if records else None
             if found is None:
                 damaged.add(at)
+            elif not found.readings:
                 continue
-            if not found.readings:
-                continue
-            last = records[-1] if records else None
             # What is known of the record before is of its step once more.
-            if last is None or last.step != found.step or found.readings.keys() & last.readings:
+            elif last is None or last.step != found.step or found.readings.keys() & last.readings:
                 records.append(found)
             else:
                 last.metrics.update(found.metrics)
@@ -60,7 +61,7 @@ def read(path: Path) -> tuple[list[LogRecord], list[str]]:
         several = damaged.count > 1
         where = f"{'the first ' * several}at byte {damaged.first}"
         skipped.append(f"{damaged.count} damaged record{'s' * several} of {path.name}, {where}")
-    return records, skipped
+    return records, skipped, {}
 
 
 def _events(path: Path) -> Iterator[tuple[int, bytes | None]]:
@@ -145,7 +146,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
         if kind == 2:
             size, at = _varint(message, at)
         else:
-            size = {1: 8, 5: 4}[kind] if kind in (1, 5) else len(message) + 1
+            size = {1: 8, 5: 4}.get(kind, len(message) + 1)
         if at + size > len(message):
             raise IndexError(at)
         yield key >> 3, message[at : at + size]

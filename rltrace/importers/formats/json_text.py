@@ -55,34 +55,21 @@ def read_objects(path: Path, array: str = "") -> Objects:
 
 def read_all(files: Iterable[Path]) -> Objects:
     """The objects of files, one after another. Errors: as `read_objects`."""
-    objects: list[dict[str, Any]] = []
-    notes: list[str] = []
-    changed_ns = 0
-    for file in files:
-        read = read_objects(file)
-        objects += read.objects
-        notes += [f"{file.name}: {note}" for note in read.notes]
-        changed_ns = max(changed_ns, read.changed_ns)
-    return Objects(objects, {}, tuple(notes), changed_ns)
+    every = [(file.name, read_objects(file)) for file in files]
+    objects = [found for _, read in every for found in read.objects]
+    notes = tuple(f"{name}: {note}" for name, read in every for note in read.notes)
+    return Objects(objects, {}, notes, max((read.changed_ns for _, read in every), default=0))
 
 
 def _pieces(path: Path, text: str, array: str, changed_ns: int) -> Objects:
     """Objects one after another, as in lines or in an array whose end is missing."""
     start = _ARRAY.search(text) if array == "traceEvents" else None
-    found: list[dict[str, Any]] = []
-    skipped = 0
-    at = start.end() if start else len(text) - len(text.lstrip("["))
-    for value in _objects(text, at):
-        if value is None:
-            skipped += 1
-        elif isinstance(value, dict):
-            found.append(value)
+    values = list(_objects(text, start.end() if start else len(text) - len(text.lstrip("["))))
+    found, skipped = _dicts(values), values.count(None)
     if not found:
         raise RltraceError(f"{path} is no JSON of a trace: no whole object is in it")
-    notes = (f"skipped: {skipped} piece{'s' * (skipped > 1)} that is no whole object",) * bool(
-        skipped
-    )
-    return Objects(found, {}, notes, changed_ns)
+    note = f"skipped: {skipped} piece{'s' * (skipped > 1)} that is no whole object"
+    return Objects(found, {}, (note,) * bool(skipped), changed_ns)
 
 
 def _objects(text: str, at: int) -> Iterator[Any]:

@@ -1,6 +1,7 @@
-"""wandb's files of a run (`run-*.wandb`, which it also keeps of a run that it uploads): a log of
-LevelDB's kind, blocks of 32 KiB that hold checked pieces of records, each a protobuf `Record` of
-wandb_internal.proto. Its history rows are read, and of its configuration what is asked for.
+"""wandb's files of a run: history rows, and what is asked for of its configuration.
+
+`run-*.wandb`, which it also keeps of a run that it uploads, is a log of LevelDB's kind: blocks of
+32 KiB with checked pieces of records, each a protobuf `Record` of wandb_internal.proto.
 """
 
 from __future__ import annotations
@@ -104,8 +105,7 @@ def _row(message: bytes) -> LogRecord:
     step, values = 0, dict[str, Any]()
     for field, value in fields(message):
         if field == _ITEM:
-            name, found = _named(value)
-            values[name] = found
+            values.update([_named(value)])
         elif field == _STEP:
             step = next((int(n) for inner, n in fields(value) if inner == 1), 0)
     media = tuple(name.removesuffix("_type") for name in values if name.endswith("._type"))
@@ -121,10 +121,9 @@ def _row(message: bytes) -> LogRecord:
 def _named(item: bytes) -> tuple[str, Any]:
     """The name of an item, a nested one's joined by dots, and its value."""
     found = list(fields(item))
-    names = [value.decode("utf-8", "replace") for field, value in found if field == _NESTED_KEY]
-    plain = [value.decode("utf-8", "replace") for field, value in found if field == _KEY]
-    written = next((value for field, value in found if field == _JSON), b"null")
-    return ".".join(names or plain), json.loads(written)
+    nested, plain, written = ([v for n, v in found if n == of] for of in (_NESTED_KEY, _KEY, _JSON))
+    names = [name.decode("utf-8", "replace") for name in nested or plain]
+    return ".".join(names), json.loads(next(iter(written), b"null"))
 
 
 def _look_for(settings: Mapping[str, re.Pattern[str]], config: bytes, said: dict[str, str]) -> None:

@@ -47,7 +47,7 @@ class _Weights:
 
 
 def training_begins(call: Call) -> None:
-    """The driver's loop begins, in either trainer; steps count on from the checkpoint."""
+    """In either trainer; steps count on from the checkpoint."""
     shares = at(call.argument("master_config"), "policy.generation.colocated.enabled")
     is_async = call.function.__name__.startswith("async")
     known = {True: "colocated", False: "disaggregated"}
@@ -77,7 +77,6 @@ def sample_begins(call: Call) -> None:
 
 
 def sample_ends(call: Call) -> None:
-    """A sample's conversation is over: its turns and lengths."""
     if call.state is None or call.result is None:
         return
     told = call.result[1]

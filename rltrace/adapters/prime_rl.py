@@ -27,7 +27,7 @@ _MONITOR = "prime_rl.utils.monitor.multi:MultiMonitor"
 
 
 def episode_ends(call: Call) -> None:
-    """An episode is back: each of its traces is a sample."""
+    """Each trace of an episode is a sample."""
     if call.stage != Stage.ROLLOUT:
         return
     for trace in getattr(call.result, "traces", ()):
@@ -38,8 +38,7 @@ def episode_ends(call: Call) -> None:
 
 
 def episode_used(call: Call) -> None:
-    """The batch of a step takes an episode: by which versions it was generated, prime-rl says as
-    a span; what trains on it is the step before's."""
+    """prime-rl says the versions that generated it; the step before's trains on it."""
     episode, step = call.argument("episode"), int(call.argument("training_step"))
     policy = call.function.__globals__["train_work"](episode).policy
     for trace in getattr(episode, "traces", ()):

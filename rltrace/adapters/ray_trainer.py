@@ -120,7 +120,6 @@ def _train(call: Call) -> None:
 
 
 def _used(call: Call) -> None:
-    """Samples were trained on, all of a step at once, or one was dropped."""
     report = call.argument("report")
     if report is not None and report.updates:
         record_figures(call, {"loss": report.loss, "kl": report.kl})

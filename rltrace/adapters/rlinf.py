@@ -42,7 +42,6 @@ _ROLES |= {word: word for word in ("rollout", "reward", "env")}
 
 
 def worker_made(call: Call) -> None:
-    """This process is a worker, and knows of which group."""
     if call.exception is None:
         name = str(call.self._group_name).lower()
         role = next((role for word, role in _ROLES.items() if name.startswith(word)), None)
@@ -61,14 +60,12 @@ def one_passed(call: Call) -> None:
 
 
 def weights_begin(call: Call) -> None:
-    """The runner begins a step with the weights."""
     step = getattr(call.self, "global_steps", None)
     if step is not None:
         step_is(call.recorder, int(step))
 
 
 def weights_divided(call: Call) -> None:
-    """The model that is about to be sent is divided into buckets."""
     weights = call.argument("state_dict").values()
     _sending.add(tensor_bytes(tensor for tensor in weights if hasattr(tensor, "element_size")))
 

@@ -58,7 +58,6 @@ def update_begins(call: Call) -> None:
 
 
 def worker_begins(call: Call) -> None:
-    """A worker is given a batch, with the step that it is for."""
     data = call.argument("data")
     step = getattr(data, "meta_info", {}).get("global_step")
     if step is not None:

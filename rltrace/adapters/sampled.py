@@ -64,7 +64,7 @@ class Sampled:
 
 
 def runs(ids: Sequence[int], mask: Any) -> Iterator[Sequence[int]]:
-    """The tokens that the policy is said to have made: `mask` is 1 there, and 0 where tools or an
+    """The tokens that the policy made, run by run: `mask` is 1 there, and 0 where tools or an
     environment spoke. Both are lists, or arrays with one dimension."""
     made = bytes(mask.tolist() if hasattr(mask, "tolist") else mask)
     start = made.find(1)

@@ -68,7 +68,6 @@ def asked(call: Call) -> None:
 
 
 def arrived(call: Call) -> None:
-    """Samples have got a part of what they will have."""
     if call.result:
         now, before = time.monotonic_ns(), len(_put_ns)
         for key in zip(repeat(call.argument("partition_id")), call.argument("global_indexes")):
@@ -143,13 +142,11 @@ def _count_lying(call: Call, before: int) -> None:
 
 
 def _count(call: Call, counter: str, value: float, time_ns: int = 0) -> None:
-    """A reading, of now if no time is given."""
     when = {"time_ns": time_ns} if time_ns else {}
     call.row("samples", counter=call.recorder.name(counter), value=float(value), **when)
 
 
 def _versions(metadata: Any) -> list[int]:
-    """The versions of a batch's samples, where they have tags of that name."""
     tags = () if metadata is None else metadata.custom_meta
     return [tag["version"] for tag in tags if type(tag.get("version")) is int]
 

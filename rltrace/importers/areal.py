@@ -32,8 +32,7 @@ _DROPPED = {"rejected": Fate.FILTERED, "dropped": Fate.STALE, "failed": Fate.FAI
 
 
 def read(path: Path) -> ImportedRun:
-    """Reads a file of events, sessions (or a folder of these), or figures. Errors: `RltraceError`
-    where there is nothing of AReaL's in it."""
+    """Events, sessions (or a folder of these), or figures. Errors: `RltraceError` for none."""
     sessions = files_of(path, b'"submit_ts"', "sessions*.jsonl")
     if sessions:
         return _read_sessions(path, sessions)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import codecs
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from rltrace.importers.log_numbers import counted, is_real_ns, is_time, whole
+from rltrace.importers.log_numbers import is_real_ns, whole
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.untrusted_files import open_given
 
@@ -22,8 +21,8 @@ _NO_NUMBERS = ("nan", "inf", "infinity")
 @dataclass
 class LogRecord:
     """Numbers that were logged for one step. `real_ns` is when (Unix ns), None where the log does
-    not say. `metrics` are finite; what was NaN or infinite stands apart, as no time is and as a
-    loss must not be. `steps` is over how many steps, up to this one, the numbers are means."""
+    not say. `metrics` are finite; NaN and infinity stand apart. `steps` is over how many steps, up
+    to this one, the numbers are means."""
 
     step: int
     metrics: dict[str, float]
@@ -38,9 +37,9 @@ class LogRecord:
 
 @dataclass(frozen=True)
 class Log:
-    """A log, read. `kind` is its format in words, `skipped` says what could not be read and why,
-    `changed_ns` is when its file was last written (Unix ns); `settings` are the few words of the
-    framework's own configuration that a console log happens to show, or wandb kept."""
+    """`kind` is its format in words, `skipped` says what could not be read and why, `changed_ns` is
+    when its file was last written (Unix ns); `settings` are words of the framework's configuration
+    that it happens to show."""
 
     path: str
     kind: str
@@ -48,10 +47,6 @@ class Log:
     skipped: tuple[str, ...] = ()
     changed_ns: int = 0
     settings: dict[str, str] = field(default_factory=dict)
-
-    def what_was_skipped(self) -> str:
-        """For the end of a sentence that says that nothing else is there."""
-        return f" (skipped: {'; '.join(self.skipped)})" if self.skipped else ""
 
 
 def number(value: object) -> float | None:
@@ -91,8 +86,7 @@ def shown_number(shown: str) -> float | None:
 
 
 def plausible(records: Iterable[LogRecord]) -> tuple[list[LogRecord], list[str]]:
-    """The records of steps that a run can have, without times that no clock shows; and what is to
-    be said of the others."""
+    """The records of steps that a run can have, without odd times; what to say of the others."""
     every = list(records)
     kept = [record for record in every if whole(record.step) is not None]
     for record in kept:
@@ -144,8 +138,8 @@ class Counted:
 
 
 class Lines:
-    """Iterates over a text's lines. One that is too long is given as an empty line, so that all
-    others keep their numbers; `too_long` are theirs."""
+    """Iterates over a text's lines. One that is too long (`too_long` are their numbers) is given as
+    an empty line."""
 
     def __init__(self, text: TextIO) -> None:
         self._text = text
@@ -192,16 +186,14 @@ def start_of(path: Path) -> bytes:
 
 
 def files_of(path: Path, mark: bytes, *patterns: str) -> list[Path]:
-    """The files of a log that has several: those of a folder with such names, or else the file
-    itself if it begins with the mark."""
+    """Those of a folder with such names, or else the file itself if it begins with the mark."""
     if path.is_dir():
         return sorted(file for pattern in patterns for file in path.rglob(pattern))
     return [path] if begins_with(path, mark) else []
 
 
 def begins_with(path: Path, *marks: bytes) -> bool:
-    """Whether a file has all of these in its first bytes; not where it cannot be read: whoever
-    reads all of it says why."""
+    """Whether all of these are in a file's first bytes, as far as it can be read."""
     try:
         start = start_of(path)
     except OSError:
@@ -215,19 +207,3 @@ class Torn(Exception):
 
 def is_text(start: bytes) -> bool:
     return b"\0" not in start
-
-
-def impossible(records: Iterable[LogRecord], is_timer: Callable[[str], bool]) -> Counter[str]:
-    """How often each timer shows what no clock can have shown."""
-    return Counter(
-        name
-        for record in records
-        for name, value in record.metrics.items()
-        if not is_time(value) and is_timer(name)
-    )
-
-
-def impossible_said(times: Mapping[str, int]) -> Iterator[str]:
-    """What is to be said of timers that are `impossible`."""
-    if times:
-        yield f"timers that show what no clock can are left out: {counted(times)}"

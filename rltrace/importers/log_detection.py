@@ -21,7 +21,6 @@ def schemes() -> dict[str, dict[str, Any]]:
 
 
 def name_of(framework: str) -> str:
-    """What it is called in prose."""
     return str(schemes().get(framework, {}).get("name", framework))
 
 
@@ -64,8 +63,7 @@ _TIMED = ("chrome", "otlp", "torchtitan")
 
 
 def looks_like(path: Path, framework: str) -> str:
-    """What a file looks like, and who reads it, for the end of a sentence; empty where it looks
-    like nothing else than what `framework` reads."""
+    """What a file looks like, for the end of a sentence; empty where that is nothing else."""
     for name, what, marks in _FORMS:
         if begins_with(path, *marks):
             return "" if name == framework else f"it looks like {what}: rltrace import {name}"

@@ -15,10 +15,10 @@ def with_steps(
     records: Iterable[LogRecord], counts: Callable[[LogRecord], bool], stated: int | None = None
 ) -> list[LogRecord]:
     """The records, in order, each with how many steps it stands for: as many as lie between its
-    number and that of the entry before. Where none stands before, as at the begin and after a
-    restart, as many as between most; so, too, where a gap is longer than usual and no neighbour's:
-    entries were lost there. `counts`: whether one is of training (an evaluation stands for none).
-    `stated` is the usual number as the log's settings have it, for one entry alone."""
+    number and the one before. Where none stands before (at the begin, after a restart), or a gap is
+    longer than usual and no neighbour's (entries were lost), as many as between most. `counts`:
+    whether one is of training (an evaluation stands for none). `stated` is the usual number as the
+    log's settings have it."""
     every = list(records)
     places = [place for place, record in enumerate(every) if counts(record)]
     numbers = [every[place].step for place in places]

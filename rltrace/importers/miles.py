@@ -23,8 +23,7 @@ _ROLES = {"train": "learner", "rollout_manager": "rollouter"}
 
 
 def read(path: Path) -> ImportedRun:
-    """Reads a file of phases, a dashboard's folder, or else a log of figures. Errors:
-    `RltraceError` where there is nothing of miles' in it."""
+    """Phases, a dashboard's folder, or else figures. Errors: `RltraceError` for none of these."""
     files = files_of(path, b'"t0"', "phases.jsonl", "phases/*.jsonl")
     if not files:
         return MILES(path)

@@ -36,8 +36,7 @@ class LoggedProcess:
 
 @dataclass(frozen=True)
 class PlacedSpan:
-    """A span of a process; times are Unix ns, `step` is -1 where it is not known, `more` are other
-    columns that are."""
+    """Times are Unix ns, `step` is -1 where it is not known, `more` are other columns."""
 
     process: LoggedProcess
     lane: int
@@ -74,9 +73,9 @@ class PlacedEvents:
 
 @dataclass(frozen=True)
 class Names:
-    """What the spans of a log are: name -> stage, where `*` and `?` stand for anything. `"step"`
-    is a learner step; a name that is not there is not imported. `steps` are the attributes that
-    may hold a step's number, `roles` the roles of processes by their names."""
+    """What the spans of a log are: name -> stage (`"step"`: a learner step), where `*` and `?`
+    stand for anything. `steps` are the attributes that may hold a step's number, `roles` the roles
+    of processes by name."""
 
     stages: Mapping[str, str]
     framework: str = "trace"
@@ -90,7 +89,6 @@ class Names:
         return Stage[found.upper()] if found else None
 
     def role_of(self, process: str) -> str:
-        """The role of a process, empty for unknown."""
         return self.roles.get(process) or _matching(self.roles, process) or ""
 
     def step_of(self, attributes: Mapping[str, object], name: str = "") -> int:
@@ -145,8 +143,7 @@ def read_names(path: Path) -> Names:
 def mapped(
     path: Path, names: Names, found: Iterable[tuple[str, _Found]]
 ) -> tuple[list[tuple[Stage, _Found]], tuple[str, ...]]:
-    """What of a log has a name that is mapped, with its stage, and what is to be said of the rest.
-    Errors: `RltraceError` where there is nothing."""
+    """What has a name that is mapped, and what to say of the rest. Errors: `RltraceError`."""
     kept, left_out = list[tuple[Stage, _Found]](), Counter[str]()
     for name, it in found:
         stage = names.stage_of(name)
@@ -162,8 +159,7 @@ def mapped(
 
 
 def numbered(spans: Iterable[PlacedSpan]) -> tuple[PlacedSpan, ...]:
-    """The spans in the order of time. Steps without a number are counted from 0, in the process
-    that has them, if no step has one."""
+    """By time. If no step has a number, they are counted from 0 in each process."""
     ordered = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
     steps = [span for span in ordered if span.stage == Stage.STEP]
     if any(span.step >= 0 for span in steps):
@@ -214,7 +210,6 @@ class ProcessWriter:
         self.row("spans", start_ns=start_ns, end_ns=end_ns, name=name, stage=int(stage), **more)
 
     def row(self, table: str, **columns: float | str) -> None:
-        """A row of a table; a text is a name."""
         numbers = {c: self._name(v) if isinstance(v, str) else v for c, v in columns.items()}
         if table not in self._tables:
             self._tables[table] = TableWriter(TABLES[table], f"{self._path}/{table}", self._who)

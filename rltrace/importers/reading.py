@@ -36,9 +36,9 @@ _WANDB = wandb_files.read, "wandb file", "wandb files", "history"
 
 def read_log(path: Path, settings: Settings | None = None) -> Log:
     """Reads JSON lines, a console log, a TensorBoard event file, wandb's file of a run, or a
-    directory of one of the last two. `settings` are what of the configuration to look for, which a
-    console log may show and wandb keeps. Errors: `RltraceError` for a file that is missing, empty
-    or unreadable, and for a directory of several experiments."""
+    directory of one of the last two. `settings` are what of the configuration to look for. Errors:
+    `RltraceError` for a file that is missing, empty or unreadable, and for a directory of several
+    experiments."""
     settings = settings or {}
     with readable(path):
         if path.is_dir():
@@ -84,8 +84,7 @@ def _read_text(path: Path, start: bytes, settings: Settings) -> Log:
 
 
 def _read_directory(path: Path, settings: Settings) -> Log:
-    """The experiment in a directory: event files of one folder, or else wandb's files of one run,
-    of which it begins another, in a folder of its own, each time that the run is resumed."""
+    """Event files of one folder, or else wandb's files of one run: one each time it is resumed."""
     events = _files(path, f"*{event_files.MARK}*")
     if events:
         _check_one(path, sorted({file.parent for file in events}), "event files")
@@ -122,8 +121,7 @@ def _in_turn(
     kinds: str,
     holds: str,
 ) -> Log:
-    """Files of an experiment one after another, in the order of their first record: a job that was
-    restarted began a new one."""
+    """Files in the order of their first record: a job that was restarted began a new one."""
     parts: list[list[LogRecord]] = []
     skipped: list[str] = []
     said: dict[str, str] = {}

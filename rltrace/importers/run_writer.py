@@ -13,7 +13,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,6 @@ NEVER_LOGGED = (
 LOG_NOTE = "log"
 """Kind of the problems that say what of the log was skipped or is odd."""
 
-_ADDED_UP = 1.01
-
 
 @dataclass(frozen=True)
 class Timed:
@@ -63,11 +61,10 @@ class Timed:
 
 @dataclass(frozen=True)
 class ImportedStep:
-    """`inside` lie within its `seconds`, `after` between it and the next one. `before` is
-    what another process had to end, while this step or an earlier one ran, for `inside` to begin;
-    where there is any, `inside` ends with the step. `counters` are readings at its end; `real_ns`
-    is when it was logged, None where that is not known. Where `seconds` is None the step's length
-    is not known and only its counters are kept."""
+    """`inside` lie within its `seconds` (None: only counters are known), `after` between it and the
+    next one. `before` is what another process had to end, while this step or an earlier one ran,
+    for `inside` to begin; where there is any, `inside` ends with the step. `counters` are readings
+    at its end; `real_ns` is when it was logged, None where that is not known."""
 
     number: int
     seconds: float | None
@@ -79,23 +76,17 @@ class ImportedStep:
 
     @property
     def is_overfull(self) -> bool:
-        inside_s = sum(part.seconds for part in self.inside)
-        return inside_s > _ADDED_UP * (self.seconds or 0.0) + 1e-3
-
-
-def step_end(steps: Sequence[ImportedStep]) -> str:
-    return "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
+        return sum(part.seconds for part in self.inside) > 1.01 * (self.seconds or 0.0) + 1e-3
 
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """`placement` is one of `workload.PLACEMENTS`, empty for
-    unknown. `placed` is what a log with times holds: then there are no steps to lay out, and those
-    that it has are spans. `not_logged` are pairs of a stage (None: no one stage) and what of it is
-    unknown; `notes` are pairs of a metric or place and what is to be known of it, `oddities` what
-    is to be known of the log. `steps_a_mean`: over how many steps each of its figures is a mean;
-    `generating` are the numbers of the steps that generated, where only some did and the log does
-    not say how long that took."""
+    """`placement` is one of `workload.PLACEMENTS`, empty for unknown. `placed` is what a log with
+    times holds: then there are no steps to lay out. `not_logged` are pairs of a stage (None: no one
+    stage) and what of it is unknown; `notes` are pairs of a metric or place and what is to be known
+    of it, `oddities` what is to be known of the log. `steps_a_mean`: over how many steps each
+    figure is a mean; `generating`: the steps that generated, where only some did and the log does
+    not say how long."""
 
     log: Log
     framework: str
@@ -112,7 +103,6 @@ class ImportedRun:
 
     @property
     def log_notes(self) -> tuple[str, ...]:
-        """What of the log was skipped, and what is odd in it."""
         return (*(f"skipped: {what}" for what in self.log.skipped), *self.oddities)
 
 
@@ -134,8 +124,7 @@ def traced_run(
     never_told: Iterable[str] = _NEVER_PLACED,
     notes: Iterable[str] = (),
 ) -> ImportedRun:
-    """The run of what a log places, which is read as `of`. Errors: `RltraceError` where it places
-    nothing."""
+    """The run of what a log (`of`) places. Errors: `RltraceError` where it places nothing."""
     told = list(spans)
     kept = [s for s in told if is_real_ns(s.start_ns) and s.start_ns <= s.end_ns]
     placed = PlacedEvents(numbered(kept), tuple(rows))
@@ -155,8 +144,8 @@ def traced_run(
 
 
 def write_run(path: Path, run: ImportedRun, version: str) -> None:
-    """Makes the run directory `path`; `version` is rltrace's own. Errors: `RltraceError` where
-    there is something already, or where it cannot be written."""
+    """Makes the run directory `path`; `version` is rltrace's. Errors: `RltraceError` where it
+    exists or cannot be written."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise WrongUsage(f"{path} is there already: name a new directory")

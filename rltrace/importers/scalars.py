@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -9,12 +10,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rltrace.importers.log import Log, LogRecord, impossible, impossible_said, joined
+from rltrace.importers.log import Log, LogRecord, joined
 from rltrace.importers.log_detection import check_framework, name_of, schemes
-from rltrace.importers.log_numbers import first_of, is_time, whole
+from rltrace.importers.log_numbers import counted, first_of, is_time, whole
 from rltrace.importers.means import repeated, usual_steps
 from rltrace.importers.reading import Settings, read_log
-from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed, step_end
+from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
@@ -23,9 +24,8 @@ _SLACK = 1.02
 
 @dataclass(frozen=True)
 class Told:
-    """What a log tells of its trainer: its name, version and placement ("" for unknown), the timers
-    of a step, metric -> stage, what of which stage the log does not have, and what a metric does
-    not say by its name. See schemes.toml."""
+    """What a log tells of its trainer ("" for unknown), of the timers of a step, metric -> stage,
+    of which stage it has nothing, and of which metrics are not what they say. See schemes.toml."""
 
     trainer: str = ""
     placement: str = ""
@@ -49,8 +49,7 @@ Tell = Callable[[Told, list[LogRecord], Mapping[str, str]], Told]
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a framework logs: its `table` in schemes.toml, the `settings` to look for in what a log
-    shows of its configuration, and a function for what the table cannot `tell`."""
+    """`table` of schemes.toml, `settings` to look for, a function for what neither can `tell`."""
 
     framework: str
     table: Mapping[str, Any]
@@ -72,7 +71,7 @@ class Scheme:
         return found
 
     def __call__(self, path: Path) -> ImportedRun:
-        """Reads the framework's log. Errors: `RltraceError` when there is nothing of its in it."""
+        """Errors: `RltraceError` when there is nothing of the framework's in the log."""
         return lay_out(read_log(path, self.settings), self)
 
     def told(self, records: list[LogRecord], settings: Mapping[str, str]) -> Told:
@@ -109,7 +108,8 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     records, _ = joined(_numbered(log.records, scheme.table))
     if not records:
         missing = f"{log.path} holds no metrics of {scheme.name}: no numbers of a step"
-        raise RltraceError(missing + log.what_was_skipped())
+        skipped = f" (skipped: {'; '.join(log.skipped)})" if log.skipped else ""
+        raise RltraceError(missing + skipped)
     check_framework(log, scheme.framework)
     told = scheme.told(records, log.settings)
     names = {name for record in records for name in record.metrics}
@@ -143,9 +143,8 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
 
 
 def _numbered(records: tuple[LogRecord, ...], table: Mapping[str, Any]) -> Iterator[LogRecord]:
-    """The records by the framework's own names, each at the step that it states, if records do
-    state one: then those that do not are of something else (of an optimizer's update, say) and left
-    out."""
+    """The records by the framework's own names, each at the step that it states. If any states one,
+    those that do not are of something else (an optimizer's update, say) and left out."""
     cut, numbers = table.get("cut", ""), table.get("numbers", ())
     bare = [
         replace(
@@ -227,9 +226,10 @@ def _not_logged(
 def _oddities(
     records: list[LogRecord], steps: tuple[ImportedStep, ...], scheme: Scheme, told: Told
 ) -> Iterator[str]:
+    end = "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
     yield (
         "times are laid out from durations, and nothing is said to overlap: the order in a step "
-        f"is {scheme.name}'s, its end is {step_end(steps)}"
+        f"is {scheme.name}'s, its end is {end}"
     )
     if (usual := usual_steps(records)) > 1:
         yield (
@@ -239,7 +239,14 @@ def _oddities(
     if not scheme.step:
         yield "a step is as long as its timers together: what runs between them is in none"
     timers = {*told.timers, *scheme.step}
-    yield from impossible_said(impossible(records, lambda name: name in timers))
+    odd = Counter(
+        name
+        for record in records
+        for name, value in record.metrics.items()
+        if name in timers and not is_time(value)
+    )
+    if odd:
+        yield f"timers that show what no clock can are left out: {counted(odd)}"
     untimed = [s.number for s in steps if s.seconds is None and not timers.isdisjoint(s.counters)]
     if untimed:
         kept = "steps whose length is not known, of which only counters are kept"

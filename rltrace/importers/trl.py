@@ -59,7 +59,11 @@ _GENERATING = ("vLLM.generate", "transformers.generate")
 
 def read(path: Path) -> ImportedRun:
     """Reads a log of TRL. Errors: `RltraceError` when there is nothing of its in it."""
-    return of_log(_log(path))
+    state = path / STATE if path.is_dir() else path
+    if state.name.endswith(".json") and state.is_file():
+        return of_log(_read_state(state))
+    printed = _read_console(path) if path.is_file() else None
+    return of_log(read_log(path) if printed is None else printed)
 
 
 def of_log(log: Log) -> ImportedRun:
@@ -69,20 +73,6 @@ def of_log(log: Log) -> ImportedRun:
     records = tuple(_a_step(record) for record in every)
     run = lay_out(replace(log, records=records), Scheme.of("trl"))
     return run if run.placement == "async" else replace(run, generating=_generating(records))
-
-
-def _log(path: Path) -> Log:
-    state = path / STATE if path.is_dir() else path
-    if state.name.endswith(".json") and state.is_file():
-        return _read_state(state)
-    if path.is_file():
-        printed = _read_console(path)
-        if printed is not None:
-            return printed
-    return read_log(path)
-
-
-# --- formats of transformers' own
 
 
 def _read_state(path: Path) -> Log:
@@ -105,18 +95,17 @@ def _read_state(path: Path) -> Log:
     records = [
         _record(number, line) for line in lines if (number := whole(line.get("step"))) is not None
     ]
-    skipped = []
-    if len(records) < len(lines):
-        skipped.append(f"{len(lines) - len(records)} entries without a step")
+    stepless = len(lines) - len(records)
+    skipped = (f"{stepless} entries without a step",) * bool(stepless)
     steps, _ = joined(records)
     every = whole(state.get(_LOGGING_STEPS))
     said = {_LOGGING_STEPS: str(every)} if every else {}
-    return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, said)
+    return Log(str(path), STATE, tuple(steps), skipped, changed_ns, said)
 
 
 def _read_console(path: Path) -> Log | None:
-    """What a job printed; None where it has no line of TRL's. A line is a mapping as Python prints
-    it, since transformers 5 with the numbers as texts, and says no step: they are counted."""
+    """None where no line is TRL's. A line is a mapping as Python prints it, since transformers 5
+    with the numbers as texts, and says no step: they are counted."""
     try:
         start = start_of(path)
         if not is_text(start):
@@ -130,25 +119,19 @@ def _read_console(path: Path) -> Log | None:
     if not lines and (is_json or not torn.count):
         return None
     steps = itertools.accumulate(int(not _is_evaluation(line)) for line in lines)
-    parts = [_record(at, line) for at, line in zip(steps, lines, strict=True)]
-    records, _ = joined(parts)
-    skipped = []
-    if records:
-        skipped.append(
-            "a console log says no step: its lines are counted, each as one step (which is too few "
-            "where logging_steps is more than 1)"
-        )
+    records, _ = joined(map(_record, steps, lines))
+    counted = "a console log says no step: its lines are counted, each as one step (which is too "
+    counted += "few where logging_steps is more than 1)"
+    skipped = [counted] if records else []
     if torn.count:
         skipped.append(f"{torn}: figures in a mapping that is torn")
     if foreign.count:
         skipped.append(f"{foreign}: figures as another framework or logger writes them")
-    kind = "console log"
-    return Log(str(path), kind, tuple(records), tuple(skipped), changed_ns)
+    return Log(str(path), "console log", tuple(records), tuple(skipped), changed_ns)
 
 
 def _printed(lines: Iterable[str]) -> tuple[list[dict[str, Any]], Counted, Counted]:
-    """The mappings of figures, the lines where one is torn, as where a job crashed or another
-    process printed in between, and those of figures in another form."""
+    """Mappings of figures, lines where one is torn, and those of figures in another form."""
     found: list[dict[str, Any]] = []
     torn, foreign = Counted(), Counted()
     for at, line in enumerate(lines, 1):
@@ -172,12 +155,11 @@ def _is_of_training(record: LogRecord) -> bool:
 
 def _generating(records: tuple[LogRecord, ...]) -> tuple[int, ...]:
     """The steps that generated, where samples of one are used for updates of others, too: only
-    entries of the former have figures of samples. None where all do, or no one can tell."""
+    their entries have figures of samples. None where all do."""
     entries = [record for record in records if _is_of_training(record)]
-    did = [any(name.startswith(_OF_SAMPLES) for name in one.readings) for one in entries]
-    if all(did):
+    made = [one for one in entries if any(name.startswith(_OF_SAMPLES) for name in one.readings)]
+    if len(made) == len(entries):
         return ()
-    made = (one for one, is_one in zip(entries, did, strict=True) if is_one)
     return tuple(step for one in made for step in range(one.step - one.steps + 1, one.step + 1))
 
 
@@ -196,7 +178,6 @@ def _is_evaluation(names: Iterable[str]) -> bool:
 
 
 def _mapping(text: str) -> dict[str, Any] | None:
-    """What Python printed; None for what it cannot have."""
     if len(text) > _LONGEST_MAPPING:
         return None
     try:
@@ -216,12 +197,8 @@ def _record(step: int, line: dict[str, Any]) -> LogRecord:
     return LogRecord(step, metrics, not_finite=infinite)
 
 
-# --- steps
-
-
 def _of_steps(records: tuple[LogRecord, ...]) -> Iterator[LogRecord]:
-    """The records with the names that TRL itself uses, each at its step of training; blocks that
-    were timed on the way to a step are added up and belong to it."""
+    """With TRL's own names, each at its step of training, with the blocks on the way added up."""
     waiting: dict[str, float] = {}
     for record in records:
         metrics: dict[str, float] = {}

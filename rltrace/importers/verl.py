@@ -74,8 +74,8 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
 
 
 def _trainer(records: list[LogRecord], settings: Mapping[str, str]) -> tuple[Told, bool, bool]:
-    """Its name, version and placement; whether `gen` is how long the loop waited for what other
-    processes generate; and whether it saves checkpoints behind the step."""
+    """What it is; whether `gen` is how long the loop waited for what other processes generate; and
+    whether it saves checkpoints behind the step."""
     lag = [v for r in records for name, v in r.metrics.items() if name in _LAGS]
     mode = settings.get("trainer_mode", "")
     if has(records, _PARAM_SYNC, "fully_async/*"):

@@ -37,8 +37,7 @@ def step_begins(call: Call) -> None:
 
 
 def rollout_built(call: Call) -> None:
-    """A rollout has come back from the server, with what it kept of each turn, and when it ran by
-    the server's clock. One that never ran has no interval, so no row."""
+    """By the server's clock; a rollout that never ran has no row."""
     built = call.result
     if built is None or built.running_at is None or built.finished_at is None:
         return

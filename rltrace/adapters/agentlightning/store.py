@@ -35,10 +35,6 @@ _ANSWERS = (
 
 
 class _Calls:
-    """Calls of a model, as one side tells of them."""
-
-    __slots__ = ("count", "logprobs", "prompt", "tokens", "with_ids")
-
     def __init__(self) -> None:
         self.count = self.with_ids = self.logprobs = self.tokens = 0
         self.prompt = -1
@@ -57,8 +53,7 @@ class _Calls:
         self.logprobs += "logprobs.content" in attributes or "'logprobs': {" in choices
 
     def columns(self) -> dict[str, int]:
-        """The trajectory's. How many tokens calls without ids had is not known: -1 takes back what
-        was known before such a call."""
+        """-1 tokens take back what was known before a call without ids."""
         whole = self.with_ids == self.count
         return {
             "turns": self.count,
@@ -71,8 +66,6 @@ class _Calls:
 
 class _Attempt:
     """An attempt at a rollout; `silent_ns` is when it fell silent, -1 where it is heard of."""
-
-    __slots__ = ("agent", "ended", "proxy", "row", "silent_ns", "trains", "trajectory")
 
     def __init__(self, row: Any, trajectory: int, trains: bool) -> None:
         self.row = row
@@ -154,8 +147,7 @@ def _verdicts(call: Call, trajectory: int, span: Any) -> None:
 
 
 def attempt_updated(call: Call) -> None:
-    """An attempt is over, or goes on: its runner says so, or the store, which looks for those that
-    take too long and those that it hears nothing of."""
+    """By its runner, or by the store, which watches for those that are late or silent."""
     if call.exception is not None:
         return
     told, changed, _ = call.result

@@ -34,6 +34,7 @@ LABELS = labelled(
 
 _ENGINE = "areal.infra.remote_inf_engine:RemoteInfEngine"
 _EXECUTOR = "areal.infra.workflow_executor:BatchTaskDispatcher"
+_STALENESS = "areal.infra.staleness_manager:StalenessManager"
 _BEFORE = {"areal.infra": "areal.core", "areal.trainer": "areal.engine"}  # until 0.5
 _FSDP = "areal.engine.fsdp_engine:FSDPEngine"
 _MEGATRON = "areal.engine.megatron_engine:MegatronEngine"
@@ -65,19 +66,11 @@ class AReaL(TableAdapter):
     calls = (
         *formerly(
             _BEFORE,
-            Hook(
-                f"{_ENGINE}.agenerate",
-                "rollout",
-                before=samples.request_begins,
-                after=samples.request_ends,
-            ),
+            Hook(f"{_ENGINE}.agenerate", "rollout", before=samples.asked, after=samples.answered),
             Hook(f"{_ENGINE}.set_version", before=version_is("version")),
             Hook(f"{_EXECUTOR}.wait_results", after=samples.taken),
             Hook(f"{_EXECUTOR}.wait_for_task", after=samples.passed_on, versions=">=0.5.3"),
-            Hook(
-                "areal.infra.staleness_manager:StalenessManager.on_rollout_rejected",
-                before=samples.rejected,
-            ),
+            Hook(f"{_STALENESS}.on_rollout_rejected", before=samples.rejected),
             Hook("areal.trainer.ppo.actor:PPOActor.ppo_update", "train"),
         ),
         Hook("areal.api.reward_api:AsyncRewardWrapper.__call__", "reward", after=samples.judged),

@@ -38,7 +38,7 @@ _uses: deque[Any] = deque(maxlen=1 << 16)  # of the step that is open, which may
 _last: ContextVar[int] = ContextVar("rltrace_areal_request", default=-1)
 
 
-def request_begins(call: Call) -> None:
+def asked(call: Call) -> None:
     request, task = call.argument("req"), _task()
     of_task = {} if task is None else {"group": identify(f"{call.self.engine_id}/{task}")}
     call.state = call.row(
@@ -50,7 +50,7 @@ def request_begins(call: Call) -> None:
     )
 
 
-def request_ends(call: Call) -> None:
+def answered(call: Call) -> None:
     """Its tokens are there, each with the version that generated it; or it failed."""
     if call.state is None:
         return
@@ -83,7 +83,7 @@ def judged(call: Call) -> None:
 
 
 def taken(call: Call) -> None:
-    """The trainer takes the samples of some tasks, to train on them with the version it has."""
+    """The trainer takes the samples of some tasks, to train on them."""
     provider = call.self.staleness_manager.version_provider
     for result in call.result or ():
         answers = _answers.pop(_key(provider, result), None) if result is not None else None
@@ -147,14 +147,12 @@ def _key(provider: Any, result: Any) -> _Task:
 
 
 def _task() -> int | None:
-    """The number of the executor's task that this is called in."""
     found: int | None = sys.modules["areal.utils.perf_tracer"].get_task_id()
     return found
 
 
 def _evaluates(engine: Any) -> bool:
-    """Whether the task that this is called in is one of an evaluation. Before 0.5.2 none says so;
-    but there AReaL evaluates with an engine of its own, whose samples may be of any age."""
+    """Before 0.5.2 nothing says so; but an engine of its own evaluates samples of any age."""
     for name in ("areal.infra.workflow_context", "areal.core.workflow_context"):
         if name in sys.modules:
             return bool(sys.modules[name].get().is_eval)

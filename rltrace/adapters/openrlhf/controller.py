@@ -75,8 +75,7 @@ def train_ends(call: Call) -> None:
 
 
 def experience_made(call: Call) -> None:
-    """The models have seen the batch: `make_experience` gives micro-batches whose `index` says
-    which samples they are of, with rewards of the reward model where there is one."""
+    """`make_experience` gives micro-batches: `index` says which samples they are of."""
     for experience in call.result or ():
         loop.ratios.update(zip(experience.index, of_samples(experience), strict=False))
         if loop.judged:
@@ -88,8 +87,7 @@ def experience_made(call: Call) -> None:
 
 
 def broadcast_begins(call: Call) -> None:
-    """The asynchronous trainer wants to update the engines, and must first have the lock, or have
-    them pause."""
+    """The asynchronous trainer must first have the lock, or have the engines pause."""
     loop.asked_ns = call.start_ns
 
 
@@ -108,7 +106,6 @@ def weights_brought(call: Call) -> None:
 
 
 def saving(call: Call) -> str:
-    """It logs and, every so many steps, writes a checkpoint."""
     every = at(call.self.args, "ckpt.save_steps", "save_steps")
     return "other" if int(call.argument("global_step")) % every else "checkpoint"
 
@@ -120,8 +117,7 @@ def saving(call: Call) -> str:
 
 
 def of_samples(experience: Any) -> list[dict[str, float]]:
-    """The columns of `uses` that tell of w = exp(now - when generated), for each sample of a
-    micro-batch; an empty list where they are not known, or not on the CPU."""
+    """Columns of `uses`, of w = exp(now - when generated), by sample; none unless on the CPU."""
     now, then = experience.action_log_probs, experience.rollout_log_probs
     mask = experience.action_mask
     if now is None or then is None or now.device.type != "cpu":
@@ -149,7 +145,6 @@ _FACTORS = (
 
 
 def stated(args: Any) -> dict[str, Any]:
-    """The facts that the flags tell; what they do not tell is left out."""
     updates = _updates_per_version(args)
     return not_none(objective=_objective(args), drops_stale=False, updates_per_version=updates)
 
@@ -195,7 +190,7 @@ def generating(call: Call) -> None:
 
 
 def arrived(call: Call) -> None:
-    """A response has become an experience, which carries the tag on."""
+    """A response has become an experience."""
     experience = call.result
     tag = call.argument("response").get(TAG)
     if experience is None or tag is None:
@@ -207,8 +202,7 @@ def arrived(call: Call) -> None:
 
 
 def generated(call: Call) -> None:
-    """The batch is there without the groups whose mean score lies outside of the range. Where all
-    samples of a group have one score, its advantage would have been zero."""
+    """The batch is there without the groups whose mean score is out of range."""
     candidates = _filtering.pop() if _filtering else []
     if not candidates or call.result is None:
         return

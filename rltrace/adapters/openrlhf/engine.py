@@ -33,8 +33,6 @@ _LANE = 1  # each call is a task of its own; the span of an update belongs to no
 
 
 class _ArrivingUpdate:
-    __slots__ = ("bytes", "first", "span", "start_ns", "tensors")
-
     def __init__(self, name: str) -> None:
         self.first = name
         self.span: Any = None
@@ -62,8 +60,8 @@ def version_at(time_ns: int, otherwise: int) -> int:
 
 
 def tensor_stage(call: Call) -> str | None:
-    """The first tensor of an update begins the span of it. An update that was broken off is begun
-    anew with the same tensor, or a version that is staged."""
+    """An update that was broken off begins anew with the same tensor, or a version that is
+    staged."""
     name = str(call.argument("name"))
     if not _update or _update[0].first == name or name.startswith(_STAGE):
         _update[:] = [_ArrivingUpdate(name)]

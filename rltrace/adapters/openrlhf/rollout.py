@@ -25,11 +25,6 @@ _STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 
 
 class ExecutorRun:
-    __slots__ = (
-        "before", "ended", "env_ns", "judged", "known", "last_ns", "row", "sampled", "tag", "timed",
-        "verdict",
-    )  # fmt: skip
-
     def __init__(self, tag: tuple[int, int], row: Any) -> None:
         self.tag = tag
         self.row = row
@@ -82,8 +77,8 @@ def asking(call: Call) -> None:
 
 
 def requested(call: Call) -> None:
-    """vLLM has answered. Where its own stamps are there, generation begins when the request has
-    been scheduled, and the versions are those that made its first and its last token."""
+    """Where vLLM's stamps are there, generation begins when the request has been scheduled, and the
+    versions are those that made its first and its last token."""
     output, trajectory = call.result, current.get()
     if output is None:
         return
@@ -118,9 +113,9 @@ def requested(call: Call) -> None:
 
 
 def _stamps(call: Call, metrics: Any) -> tuple[int, int, int] | None:
-    """When a request was scheduled and when its first and last token came, in monotonic ns. vLLM's
-    engine stamps with `time.monotonic`, which is one clock for all processes of a node; what does
-    not lie within the call is of another clock."""
+    """When a request was scheduled and when its first and last token came, in monotonic ns. vLLM
+    stamps with `time.monotonic`, one clock for a node; what does not lie within the call is of
+    another."""
     if metrics is None or not all(hasattr(metrics, name) for name in _STAMPS):
         return None
     times = [int(getattr(metrics, name) * 1e9) for name in _STAMPS]
@@ -170,7 +165,6 @@ def ends(call: Call) -> None:
 
 
 def _kept(trajectory: ExecutorRun, runs: list[list[int]]) -> dict[str, int]:
-    """Whether what is trained on are the tokens that vLLM gave, as far as these are known."""
     answers = _elsewhere.count - trajectory.before  # since it has begun
     if trajectory.sampled.count or not 0 < answers <= _MOST_ELSEWHERE:  # not all are remembered
         return trajectory.sampled.column(runs)

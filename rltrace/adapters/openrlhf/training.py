@@ -39,8 +39,7 @@ def policy_built(call: Call) -> None:
 
 
 def training(call: Call) -> None:
-    """A trainer goes over its replay buffer; a last micro-batch that is not full is left out, and
-    which samples that are is not known."""
+    """A last micro-batch that is not full is left out, and which samples that are is not known."""
     buffer = call.self.replay_buffer
     items = buffer.items
     left_out = 0 if buffer.dynamic_batch else len(items) % buffer.sample_batch_size
@@ -56,7 +55,6 @@ def sending(call: Call) -> None:
 
 
 def sent(call: Call) -> None:
-    """A rank has taken part in sending the weights, tensor by tensor; the first one sends."""
     if call.exception is not None:
         return
     version = call.recorder.version = max(call.recorder.version, 0) + 1
@@ -76,8 +74,7 @@ _models: dict[int, tuple[int, int]] = {}
 
 
 def _model(trainer: Any) -> tuple[int, int]:
-    """Tensors and bytes of an update, looked at once: a large model has thousands. Of a model that
-    sees, only what is trained is sent."""
+    """Tensors and bytes of an update. Of a model that sees, only what is trained is sent."""
     if id(trainer) not in _models:
         sees = getattr(trainer.actor, "is_vlm", False)
         parameters = trainer.actor.model.module.parameters()

@@ -60,15 +60,6 @@ def judged(call: Call) -> None:
     call.state.set(**known)
 
 
-def agent_judged(call: Call) -> None:
-    """A sample has ended whose executor brings its own reward."""
-    trajectory, response = call.state, call.result
-    if trajectory is None or trajectory.judged or not isinstance(response, dict):
-        return
-    if response.get("reward") is not None:
-        verdict(call, trajectory.tag[0], "agent", number(response["reward"]))
-
-
 def number(value: Any) -> float | None:
     """A reward as a number: OpenRLHF's users give floats, tensors of one element, lists of one."""
     if isinstance(value, list | tuple) and len(value) == 1:
@@ -89,7 +80,11 @@ _watched: set[tuple[type, str]] = set()
 
 
 def sample_ends(call: Call) -> None:
-    agent_judged(call)
+    """Its executor may have brought a reward of its own."""
+    trajectory, response = call.state, call.result
+    given = response.get("reward") if isinstance(response, dict) else None
+    if trajectory is not None and not trajectory.judged and given is not None:
+        verdict(call, trajectory.tag[0], "agent", number(given))
     rollout.ends(call)
 
 
@@ -102,7 +97,6 @@ def group_begins(call: Call) -> None:
 
 
 def environment_known(call: Call) -> None:
-    """A multi-turn executor is given the class of its environments."""
     cls = call.argument("agent_instance_cls")
     for method in ("step", "reset"):
         _watch(cls, method, "env", after=rollout.stepped)

@@ -12,8 +12,7 @@ from rltrace.hooks.hook import Call, Hook
 def either(
     test: Callable[[Call], object], stage: str, otherwise: str | None = None
 ) -> dict[str, Any]:
-    """The `stage` and `stages` of a row whose calls are of one stage where the test holds, and of
-    another, or of none, where it does not."""
+    """The `stage` and `stages` of a row: one where the test holds, else another or none."""
 
     def of(call: Call) -> str | None:
         return stage if test(call) else otherwise

@@ -38,8 +38,8 @@ def keep(known: dict[Any, Any], key: object, value: object, most: int) -> None:
 
 
 def use(call: Call, trajectory: int, fate: int, **known: float) -> Any:
-    """A sample has been trained on, or dropped; its row. -1 is a sample that nobody knows. Unless
-    `known` has others, step and version are those of the process."""
+    """A sample (-1: nobody knows which) has been trained on, or dropped; its row. Unless `known`
+    has others, step and version are the process's."""
     own = {"step": call.recorder.step, "version": call.recorder.version}
     return call.row("uses", trajectory=trajectory, fate=fate, **(own | known))
 
@@ -50,8 +50,7 @@ def cut_short(error: BaseException) -> dict[str, int]:
 
 
 def score(value: float | None) -> dict[str, Any]:
-    """The columns of a verdict. A NaN that a reward function gave is one, and an alarm; none at all
-    is its error."""
+    """The columns of a verdict. NaN is one, and an alarm; none at all is the function's error."""
     return {"outcome": Outcome.ERROR} if value is None else {"value": value, "outcome": Outcome.OK}
 
 

@@ -32,8 +32,7 @@ def step_ends(recorder: Recorder) -> None:
 
 
 class Loop:
-    """A loop that takes a batch, trains on it, logs: a step begins where it asks for a batch, and
-    ends where it asks for the next."""
+    """A loop whose steps last from one request for a batch to the next."""
 
     running = False
     trained = False  # in the open step
@@ -58,8 +57,7 @@ class Loop:
         self.last_ns = call.end_ns
 
     def ends(self, call: Call) -> None:
-        """The loop has ended. A step that found no batch was none; one that an exception cut short
-        stays open."""
+        """A step that found no batch was none; one that an exception cut short stays open."""
         recorder = call.recorder
         step, recorder.open_step = recorder.open_step, None
         number, recorder.step = recorder.step, -1

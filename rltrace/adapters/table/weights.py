@@ -16,14 +16,12 @@ _WIDTHS = {
 
 
 def tensor_bytes(tensors: Iterable[Any]) -> int:
-    """Bytes of some tensors, told from their shapes: nothing is copied or waited for. Of a
-    parameter of which this process holds a part it is the whole."""
+    """Bytes of whole tensors, told from their shapes: nothing is copied or waited for."""
     return sum(elements(tensor) * int(tensor.element_size()) for tensor in tensors)
 
 
 def elements(parameter: Any) -> int:
-    """All of a parameter's elements, though under ZeRO-3 a rank holds a part of them (DeepSpeed
-    keeps their real number as `ds_numel`)."""
+    """All of a parameter's elements; under ZeRO-3 a rank holds a part, and `ds_numel` says all."""
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())
 
 
@@ -60,7 +58,7 @@ def weights_moved(
     call: Call, role: SyncRole, version: int | None, size_bytes: int = -1, **more: int
 ) -> None:
     """An update is over for this process, which has the new version from here on; None and -1 are
-    unknown. `more` are other columns of its row, and go before."""
+    unknown. `more` are other columns of its row."""
     known = {}
     if version is not None:
         call.recorder.version = known["version"] = int(version)
@@ -72,9 +70,8 @@ def weights_moved(
 
 
 class Sending:
-    """The update that a process is sending. `version` reads the version that it carries when the
-    update is over, None where the framework does not say. One a process: no framework sends two
-    at a time."""
+    """The update that a process is sending: no framework sends two at a time. `version` reads the
+    version that it carries when it is over, None where the framework does not say."""
 
     def __init__(self, version: Callable[[Call], int | None]) -> None:
         self._version = version

@@ -48,7 +48,7 @@ def shuffled(call: Call) -> None:
 
 
 def micro_given(call: Call) -> None:
-    """A micro-batch is what comes next: a part of what was generated last."""
+    """It is a part of what was generated last."""
     trainer = call.self
     if not trainer.model.training or call.exception is not None:
         return
@@ -79,8 +79,7 @@ def without_gradients(_call: Call) -> bool:
 
 
 def log_probs(call: Call) -> str | None:
-    """TRL has one function for all log-probs. With gradients it is the forward of training, which
-    has a span already."""
+    """With gradients it is the forward of training, which has a span already."""
     trainer = call.self
     if not without_gradients(call):
         return None
@@ -93,7 +92,6 @@ def log_probs(call: Call) -> str | None:
 
 
 def batch_seen(call: Call) -> None:
-    """Rows and tokens of a pass over all that was generated last."""
     samples = buffer.made
     if call.span is None:
         return

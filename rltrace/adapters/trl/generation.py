@@ -46,8 +46,7 @@ def begins(call: Call) -> None:
 
 
 def _job(who: str) -> str:
-    """What the ranks of a job have in common, and no other job has, for groups that they share:
-    their meeting point, and the process that has started them where they are on one node."""
+    """What the ranks of a job have in common: a meeting point, and who started them on one node."""
     ranks = os.environ.get("WORLD_SIZE", "1")
     if ranks == "1":
         return who
@@ -88,8 +87,8 @@ def _own_function(trainer: Any) -> bool:
 
 
 def ends(call: Call) -> None:
-    """The batch is there: `(prompt ids, completion ids, ...)`, with the mask of what tools said
-    third and the completions fourth in GRPO, the completions third in RLOO."""
+    """`(prompt ids, completion ids, ...)`: in GRPO, the mask of what tools said is third and the
+    completions are fourth; in RLOO the completions are third."""
     rows, trainer = call.state, call.self
     if rows is None:
         return
@@ -157,15 +156,14 @@ def answered(call: Call) -> None:
 
 
 def _kept(ids: list[int], mask: list[int] | None) -> dict[str, int]:
-    """What is known of a sample: nothing where a function of the user's has it from an engine that
-    nobody watches."""
+    """Nothing where a function of the user's has a sample from an engine that nobody watches."""
     if _Batch.sampled is None:
         return {"token_ids": 1}
     return _Batch.sampled.column([ids] if mask is None else runs(ids, mask))
 
 
 def _log_probs(rest: list[Any]) -> int:
-    """Whether log-probs came with the samples, told from what a batch gives behind prompts and
-    samples: GRPO gives a list or None, before 1.9 behind a number of tokens; RLOO gives none."""
+    """Whether log-probs came with the samples: behind prompts and samples GRPO gives a list or
+    None, before 1.9 behind a number of tokens; RLOO gives none."""
     found = (each for each in rest[2:4] if each is None or isinstance(each, list))
     return int(next(found, None) is not None)

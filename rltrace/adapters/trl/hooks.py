@@ -115,7 +115,6 @@ _TRANSFER = f"{_ASYNC_GRPO}.weight_transfer:WeightTransferClient"
 
 
 def _of_trainer(module: str, trainer: str) -> tuple[Hook, ...]:
-    """Two asynchronous trainers are built alike."""
     owner = f"{module}:{trainer}"
     return (
         Hook(f"{module}:RolloutQueueDataset.__init__", after=rollouts.queue_known),

@@ -75,7 +75,6 @@ def logged(call: Call) -> None:
 
 
 def trains(call: Call) -> bool:
-    """Whether a trainer's method is called for training, and not to evaluate the model."""
     return bool(call.self.model.training)
 
 
@@ -97,7 +96,6 @@ _SUM = "sum_then_normalize"  # before that there was nothing else
 
 
 def stated(trainer: Any) -> dict[str, Any]:
-    """The facts that the arguments tell; what they do not tell is left out."""
     args = trainer.args
     given = {name: value for name, value in vars(args).items() if name[0] != "_"}
     facts: dict[str, Any] = {
@@ -121,18 +119,16 @@ def stated(trainer: Any) -> dict[str, Any]:
 
 
 def told_apart(names: Iterable[object]) -> list[str]:
-    """The names of functions, as TRL has them in order; of those that share one, the second is
-    `name#2`, and so on."""
+    """The names of functions; of those that share one, the second is `name#2`, and so on."""
     every = list(map(str, names))
     before = [every[:place].count(name) for place, name in enumerate(every)]
     return [f"{name}#{n + 1}" if n else name for name, n in zip(every, before, strict=True)]
 
 
 def reward_weights(judge: Any) -> dict[str, dict[str, float]]:
-    """The weights in the sum of what reward functions say, to which one that does not apply to a
-    sample adds nothing; rollout processes have none, which is 1, and do not tell two functions of
-    a name apart. There is no such sum where the rewards of each function are normalised first.
-    """
+    """The weights in the sum of what reward functions say. Rollout processes have none, which is 1,
+    and do not tell two functions of a name apart. There is no such sum where the rewards of each
+    function are normalised first."""
     how = getattr(judge, "multi_objective_aggregation", _SUM)
     given = list(getattr(judge, "reward_func_names", ()))
     weights = getattr(judge, "reward_weights", None)

@@ -23,7 +23,6 @@ class _Pairs:
 
 
 def begins(call: Call) -> None:
-    """Two samples of each prompt are about to be generated."""
     batch = f"{call.recorder.who}/{_next()}"  # a prompt's samples are of one rank
     prompts = call.argument("prompts")
     _Pairs.made = [
@@ -34,8 +33,7 @@ def begins(call: Call) -> None:
 
 
 def ends(call: Call) -> None:
-    """They are there: `(prompt ids, prompt mask, completion ids, completion mask, ...)`, which are
-    tensors; they are read where they are on the host."""
+    """`(prompt ids, prompt mask, ...)`: tensors, read where they are on the host."""
     if call.exception is not None:
         _set_all(end_ns=call.end_ns, finish=Finish.ERROR)
         return
@@ -58,9 +56,8 @@ def _set_all(**columns: int) -> None:
 
 
 def judged(call: Call) -> None:
-    """The functions have been asked: one number for each sample, their weighted sum. TRL keeps none
-    on the host, so reading them waits for what the functions still do on a device; for all before
-    that TRL has waited, to tell them what the samples are."""
+    """One number for each sample, the functions' weighted sum. TRL keeps none on the host, so
+    reading them waits for what the functions still do on a device."""
     trainer, lists = call.self, call.argument("completion_ids_list")
     if lists is None or len(lists) != len(_Pairs.made):
         return
@@ -80,8 +77,7 @@ def judged(call: Call) -> None:
 
 
 def _length(ids: list[int], ends: set[int], pad: int | None) -> tuple[int, bool]:
-    """Tokens of a sample that is filled up to the longest, and whether it came to its end. The end
-    of the text may be what it is filled up with."""
+    """Tokens before what fills a sample up, maybe with its end, and whether it came to that."""
     for place, token in enumerate(ids):
         if token in ends:
             return place + 1, True

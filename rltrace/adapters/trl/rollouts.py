@@ -29,8 +29,6 @@ _MOST = 100_000  # samples that wait to be judged, or whose likes may still come
 
 
 class Conversation:
-    __slots__ = ("columns", "completion", "env_ns", "finish", "row", "sampled", "turns")
-
     def __init__(self, row: Any) -> None:
         self.row = row
         self.turns = self.env_ns = 0
@@ -97,7 +95,7 @@ def ends(call: Call) -> None:
 
 
 def ends_judged(call: Call) -> None:
-    """A sample for distillation is over, and what its teacher says of it is there."""
+    """A sample for distillation is over, and judged by its teacher."""
     conversation, sample = call.state, call.result
     _complete(call, conversation)
     if sample is not None and conversation.row is not None:
@@ -116,9 +114,6 @@ def _complete(call: Call, conversation: Conversation) -> None:
             columns["finish"] = conversation.finish
     conversation.row.set(**columns)
     conversation.columns |= columns
-
-
-# --- verdicts
 
 
 class _GroupScoring:
@@ -148,8 +143,7 @@ def function_ends(call: Call) -> None:
 
 
 def judged(call: Call) -> None:
-    """The samples of a group, as they go to the trainer. A conversation whose tokens do not add up
-    to one row is several samples, each with a part of it."""
+    """A conversation whose tokens are not one row is several samples."""
     _GroupScoring.functions = {}
     if call.exception is not None:
         return
@@ -175,9 +169,8 @@ def judged(call: Call) -> None:
 
 
 def _is_of(call: Call, row: Any, sample: Any, sampled: Sampled, **more: int) -> int:
-    """Says of a row which sample it is of; its id. A sample's text is tokenized anew each turn
-    (since 1.9), and what then differs is masked; whatever is not, engines gave, as far as their
-    answers were seen."""
+    """Says of a row which sample it is of; its id. Text is tokenized anew each turn (since 1.9),
+    and what then differs is masked."""
     trajectory, ids = _ids.of(sample), sample.input_ids
     prompt, response = lengths(sample)
     more |= sampled.column(runs(ids, sample.completion_mask))
@@ -187,12 +180,8 @@ def _is_of(call: Call, row: Any, sample: Any, sampled: Sampled, **more: int) -> 
     return trajectory
 
 
-# --- what both ends of the queue make of a sample
-
-
 def lengths(sample: Any) -> tuple[int, int]:
-    """Tokens before the first that the policy made, and those that it made; what tools said is
-    none of either. The mask is an array since 1.16, a list before."""
+    """Tokens before the first that the policy made, and those that it made."""
     mask = sample.completion_mask
     if isinstance(mask, list):
         return mask.index(1) if 1 in mask else len(mask), sum(mask)
@@ -201,8 +190,8 @@ def lengths(sample: Any) -> tuple[int, int]:
 
 
 class Ids:
-    """The ids of samples at one end of the queue: of its version, its tokens and, where that is not
-    all, of how many like it came before. The queue keeps their order."""
+    """Ids of samples at one end of the queue, from version, tokens and how many like it came
+    before."""
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}  # how often a sample has come, by what it is
@@ -225,8 +214,6 @@ _ids = Ids()
 
 
 class _Queue:
-    """The queue of this process's trainer, and what has come out of it."""
-
     buffer: Any = None
     last: tuple[Any, TrlSample] | None = None  # taken out, and neither given on nor dropped yet
     given: dict[int, tuple[Any, TrlSample]] = {}  # noqa: RUF012  # by the mapping that they became
@@ -240,8 +227,7 @@ def queue_known(call: Call) -> None:
 
 
 def taken(call: Call) -> None:
-    """Something has been taken out of some queue. If one sample follows another without having
-    been given on, TRL has dropped it because it is too old."""
+    """If a sample was not given on before the next comes, TRL has dropped it for its age."""
     if call.self is not _Queue.buffer or call.exception is not None:
         return
     if _Queue.last is not None:

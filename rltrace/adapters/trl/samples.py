@@ -9,10 +9,7 @@ from rltrace.hooks.identity import identify
 
 
 class TrlSample:
-    """A trajectory that may be trained on: its id, and its tokens (-1: unknown). `masked` says that
-    TRL keeps it out of the loss because it was cut off."""
-
-    __slots__ = ("id", "masked", "prompt_tokens", "tokens")
+    """-1 tokens are unknown. `masked`: TRL keeps it out of the loss, as it was cut off."""
 
     def __init__(self, trajectory: int, prompt_tokens: int = -1, tokens: int = -1) -> None:
         self.id = trajectory
@@ -22,7 +19,6 @@ class TrlSample:
 
 
 def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[TrlSample, Any]:
-    """A sample that a trainer begins to generate, and its row."""
     sample = TrlSample(identify(trajectory))
     known = {"group": identify(group), "prompt": identify(str(prompt))}
     version = int(call.self.state.global_step)
@@ -30,8 +26,7 @@ def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[TrlS
 
 
 def ends_of_text(owner: Any) -> tuple[set[int], int | None]:
-    """The tokens after which TRL takes a sample for complete, of which 1.10 knows several, and the
-    one that a shorter sample is filled up with."""
+    """The tokens that end a sample (1.10 knows several), and the one that fills it up."""
     names = ("_tokenizer", "processing_class", "tokenizer")
     found = (getattr(owner, name, None) for name in names)
     tokenizer: Any = next((one for one in found if one is not None), None)
@@ -41,6 +36,5 @@ def ends_of_text(owner: Any) -> tuple[set[int], int | None]:
 
 
 def set_row(row: Any, **columns: int) -> None:
-    """Completes a sample's row, where there is one."""
     if row is not None:
         row.set(**columns)

@@ -87,7 +87,6 @@ def judged(call: Call) -> None:
 
 
 def _columns(trainer: Any, table: Any, everywhere: int) -> dict[str, list[float]]:
-    """What each function said of the batch."""
     names = trainer.reward_func_names
     if len({*names}) == len(names) or table is None:
         logs = trainer._logs["rewards"]

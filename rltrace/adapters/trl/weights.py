@@ -11,7 +11,7 @@ from rltrace.trace.vocabulary import SyncRole, Transport
 
 
 class _Update:
-    """The update that this process is sending: what has gone out so far, -1 for nothing."""
+    """What has gone out so far, -1 for nothing."""
 
     bytes = -1
     tensors = 0
@@ -47,8 +47,7 @@ def tensor_sent(call: Call) -> None:
 
 
 def ends(call: Call) -> None:
-    """The engine has the weights of the updates so far. In a job with a server only the first rank
-    sends; an engine of the trainer's own is given all parameters on each rank."""
+    """With a server the first rank sends; an engine of the trainer's own takes from each rank."""
     owner = call.self
     if call.exception is not None:
         return
@@ -62,8 +61,7 @@ def ends(call: Call) -> None:
 
 
 def _pushed(model: Any) -> list[int]:
-    """Bytes of the tensors that an engine is given: those of a PEFT model with its adapter merged.
-    What a wrapper of FSDP's first version holds is cut into pieces and stays unknown."""
+    """Bytes of the tensors that an engine is given; none are known under FSDP's first wrapper."""
     if type(model).__name__ == "FullyShardedDataParallel":
         return []
     prefix = getattr(model, "prefix", None) if hasattr(model, "peft_config") else None

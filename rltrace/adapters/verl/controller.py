@@ -56,8 +56,8 @@ def placed(call: Call) -> None:
 
 
 def model_built(call: Call) -> None:
-    """The whole model on one rank, before it is cut: its parameters, tied ones once. Megatron has
-    cut it already, so its number stays unknown; critics are another model."""
+    """The whole model on one rank: its parameters, tied ones once. Megatron has cut it already, so
+    its number stays unknown; critics are another model."""
     model = call.argument("model")
     parameters = list(model.parameters())
     sharded = any(hasattr(p, "tensor_model_parallel") for p in parameters)
@@ -71,9 +71,8 @@ def is_critic(call: Call) -> bool:
 
 
 def batch_given(call: Call) -> None:
-    """A worker's share of a batch: V1 hands out metadata with tags, which say how long each
-    trajectory is (0.9 as what the data store keeps beside its rows), the legacy trainers the rows,
-    each as long as it is."""
+    """A worker's share of a batch: V1 hands out metadata with tags (0.9 as what the data store
+    keeps beside its rows), which say how long each trajectory is; the legacy trainers the rows."""
     batch = call.argument("data")
     tags = getattr(batch, "tags", None) or getattr(batch, "custom_meta", None)
     if call.span is None or batch is None:

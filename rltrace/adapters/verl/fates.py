@@ -18,8 +18,7 @@ from rltrace.trace.vocabulary import Fate
 
 
 def sampled(call: Call) -> None:
-    """V1: the replay buffer has handed a batch out. Tags say what each trajectory is, but not how
-    many of its tokens tools answered: only its own row does."""
+    """V1: tags do not say how many tokens tools answered: only a trajectory's own row does."""
     if call.argument("partition_id") == "val" or call.result is None:
         return
     batch = call.result[0] if isinstance(call.result, tuple) else call.result
@@ -31,8 +30,8 @@ def sampled(call: Call) -> None:
 
 def batch_padded(call: Call) -> None:
     """0.8's `main_ppo_sync`: `upsample_batch_to_divisible_size(batch, ...)` gets the batch that
-    this step trains on, before rows are added that count for nothing. The tag is the step that
-    asked for the trajectory, which a synchronous trainer trains on in the same step."""
+    this step trains on, before padding. The tag is the step that asked for the trajectory, which is
+    this one, as the trainer is synchronous."""
     batch = call.argument("batch")
     for key, tag in zip(batch.keys, batch.tags, strict=True):
         step = tag["global_steps"]
@@ -102,8 +101,8 @@ def rows_reordered(call: Call) -> None:
 
 
 def rows_trained(call: Call) -> None:
-    """Legacy: all rows of the batch are trained on. Where they are not those that were generated
-    (ReMax, resampling, a trainer that makes its own batches), which is which is not known."""
+    """Legacy: all rows of the batch are trained on. Where others were generated (ReMax, resampling,
+    a trainer that makes its own batches), which is which is not known."""
     batch = call.argument("batch", call.argument("data"))
     step = call.recorder.step
     version = getattr(call.self, "current_param_version", step - 1)

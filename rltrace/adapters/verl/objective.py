@@ -20,15 +20,14 @@ def configured(call: Call) -> None:
 
 
 def tracked(call: Call) -> None:
-    """A trainer begins to log, and hands its whole configuration over: the only time for 0.8's
-    `main_ppo_sync`, which no hook reaches (`controller`). Other trainings have no policy in it."""
+    """A trainer hands its whole configuration to a logger: the only time for 0.8's `main_ppo_sync`
+    (`controller`). Other trainings have no policy in it."""
     config = call.argument("config")
     if at(config, "actor_rollout_ref.actor") is not None:
         call.recorder.describe(**_of_config(config))
 
 
 def stated(trainer: Any) -> dict[str, Any]:
-    """The facts that the configuration tells; what it does not tell is left out."""
     return _of_config(trainer.config) | not_none(drops_stale=_drops_stale(trainer, trainer.config))
 
 

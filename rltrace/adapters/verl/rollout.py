@@ -24,8 +24,6 @@ _MOST_PROMPTS = 1 << 16
 
 
 class _Rollout:
-    __slots__ = ("ended", "id", "row", "sampled", "stop", "validate", "versions")
-
     def __init__(self, own_id: str | None, validate: bool) -> None:
         self.id = own_id
         self.validate = validate
@@ -108,8 +106,7 @@ def judging(call: Call) -> None:
 
 
 def judged(call: Call) -> None:
-    """The verdict is in, with its latency as the agent loop sees it; none took place where the loop
-    brought its own."""
+    """Latency is as the agent loop sees it, which may bring a verdict of its own."""
     rollout = _current.get()
     outputs = _outputs(call)
     if rollout is None or rollout.id is None:
@@ -124,7 +121,6 @@ def judged(call: Call) -> None:
 
 
 def ends(call: Call) -> None:
-    """Its postprocessing is over, too."""
     rollout = call.state
     if rollout is None or rollout.row is None:
         return
@@ -146,8 +142,7 @@ def ends_with_score(call: Call) -> None:
 
 def judges(call: Call) -> bool:
     """A reward worker's call around the reward function, which is hooked itself: what verl's own
-    managers spend beside it (decoding, queueing for a thread) is no verifier. A manager of the
-    user's may call anything, so all of it counts."""
+    managers spend beside it is no verifier. A manager of the user's may call anything."""
     manager = getattr(call.self, "reward_manager", None)
     known = type(manager).__module__.startswith("verl.")
     # A reward model with a user's reward function is asked by that function, else by verl.
@@ -196,7 +191,6 @@ def _outputs(call: Call) -> list[Any]:
 
 
 def _output_id(own_id: str, place: int) -> str:
-    """The first trajectory has the agent loop's own id."""
     return own_id if place == 0 else f"{own_id.removesuffix('_0')}_{place}"
 
 

@@ -16,7 +16,6 @@ _taken_bytes = [0]
 
 
 def weights_begin(call: Call) -> None:
-    """Of a rank that sends, or a rollout worker that takes."""
     _sent_bytes[0] = _taken_bytes[0] = 0
     engine = getattr(call.self, "checkpoint_engine", None)
     if engine is not None and call.span is not None:
@@ -31,8 +30,7 @@ def weight_streamed(call: Call) -> None:
 
 
 def weights_sent(call: Call) -> None:
-    """A rank has sent its weights; of a checkpoint engine's only the first rank sends, the others
-    take part in gathering."""
+    """Of a checkpoint engine's ranks only the first sends; the others take part in gathering."""
     if call.exception is not None:
         return
     version, backend = call.argument("global_steps"), _backend(call)
@@ -64,8 +62,7 @@ def weights_taken(call: Call) -> None:
 
 
 def is_more_than_waiting(call: Call) -> bool:
-    """The colocated engine only has the driver wait for its workers; the others have it abort
-    requests, set process groups up and resume, which is part of the update."""
+    """The colocated engine only waits for workers; others abort requests and set groups up, too."""
     return getattr(call.self, "backend", "") != "naive"
 
 

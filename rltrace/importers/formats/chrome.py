@@ -23,8 +23,7 @@ _Event = tuple[dict[str, Any], float, float]
 
 
 def read(path: Path, mapping: Path) -> ImportedRun:
-    """Reads a trace by a mapping. Errors: `RltraceError` for what is no trace, or no mapping, or
-    where none of the names in the mapping is in the trace."""
+    """Errors: `RltraceError` for no trace, no mapping, or names that the trace does not have."""
     names = read_names(mapping)
     objects = read_objects(path, "traceEvents")
     return lay_out(path, objects, names, names.framework)
@@ -92,7 +91,6 @@ def _base_ns(events: list[_Event], objects: Objects) -> tuple[int, tuple[str, ..
 
 
 def _processes(objects: Iterable[dict[str, Any]], names: Names) -> dict[str, LoggedProcess]:
-    """The processes that the trace names, by their pid."""
     found = {}
     for event in objects:
         if event.get("ph") == "M" and event.get("name") == "process_name":

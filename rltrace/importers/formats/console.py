@@ -36,7 +36,7 @@ def read(
     lines: Iterable[str], settings: Mapping[str, re.Pattern[str]]
 ) -> tuple[list[LogRecord], list[str], Counter[str], dict[str, str]]:
     """The records, what was skipped, how often each metric was no finite number, and the first
-    match (group 1) of each pattern in `settings`, which are looked for in all other lines."""
+    match (group 1) of each pattern in `settings` in all other lines."""
     records: list[LogRecord] = []
     said: dict[str, str] = {}
     not_finite = Counter[str]()
@@ -75,7 +75,7 @@ def looks_like(line: str) -> bool:
 
 def _pieces(text: str, is_ended: bool) -> Iterator[tuple[int, list[tuple[str, str]], bool]]:
     """What a line has of each step that begins in it, as names and how their values are shown, and
-    whether that is all of it, as far as one can see."""
+    whether that is all of it."""
     starts = [
         start
         for number, start in enumerate(_START.finditer(text))

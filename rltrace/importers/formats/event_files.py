@@ -36,8 +36,8 @@ def looks_like(start: bytes, name: str) -> bool:
 
 
 def read(path: Path, _settings: object) -> tuple[list[LogRecord], list[str], dict[str, str]]:
-    """The scalars of one event file, those that belong to one step and follow each other as one
-    record, and what was skipped; it shows no settings. Errors: OSError."""
+    """The scalars of one event file, neighbours of one step as one record, and what was skipped; no
+    settings. Errors: OSError."""
     records: list[LogRecord] = []
     skipped: list[str] = []
     damaged = Counted()
@@ -133,8 +133,7 @@ def _table() -> tuple[int, ...]:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Fields of a message in their order: `(number, integer or bytes)`. Errors: IndexError where it
-    ends within a field."""
+    """`(number, integer or bytes)` of each. Errors: IndexError where one is cut off."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

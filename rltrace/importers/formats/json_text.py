@@ -19,8 +19,8 @@ _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
 
 @dataclass(frozen=True)
 class Objects:
-    """The objects of a file, what stands beside them where they are in one, and what is to be said
-    of it. `changed_ns` is when the file was last written (Unix ns)."""
+    """`beside` is what stands beside the objects where they are in one, `notes` what is to be said
+    of the file, `changed_ns` when it was last written (Unix ns)."""
 
     objects: list[dict[str, Any]]
     beside: dict[str, Any]
@@ -29,7 +29,7 @@ class Objects:
 
 
 def read_objects(path: Path, array: str = "") -> Objects:
-    """The objects of a file, of a whole one those in its `array`, if it is one with such. Errors:
+    """The objects of a file, of a whole one those in its `array`, if it has such. Errors:
     `RltraceError` for one that is missing, empty or without any."""
     with readable(path), open_given(path) as file:
         data = file.read()

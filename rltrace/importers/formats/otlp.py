@@ -36,8 +36,8 @@ _Found = tuple[Attributes, dict[str, Any]]
 
 
 def read(path: Path, mapping: Path | None = None) -> ImportedRun:
-    """Reads exported spans by a mapping; what rltrace exported needs none. Errors: `RltraceError`
-    for what is no export, or no mapping, or has none of the names that are mapped."""
+    """By a mapping; what rltrace exported needs none. Errors: `RltraceError` for what is no export,
+    or no mapping, or has none of the names that are mapped."""
     objects = read_objects(path)
     found = list(_spans(objects.objects))
     if not found:
@@ -148,8 +148,8 @@ _TOO_LARGE = {kind: 1 << 8 * width - 1 for kind, width in WIDTH_BYTES.items()}
 def _row(
     about: Attributes, span: dict[str, Any], attributes: Attributes
 ) -> PlacedSpan | PlacedRow | None:
-    """The row that an exported span is of; None for one that is of no table. `about` are the
-    attributes of what sent it. Errors: `NONSENSE` where it is damaged."""
+    """None for a span that is of no table. `about` are the attributes of what sent it. Errors:
+    `NONSENSE` where it is damaged."""
     table = TABLES.get(str(attributes.get(f"{PREFIX}table")))
     if table is None:
         return None

@@ -39,9 +39,9 @@ def looks_like(start: bytes) -> bool:
 def read(
     path: Path, settings: Mapping[str, re.Pattern[str]]
 ) -> tuple[list[LogRecord], list[str], dict[str, str]]:
-    """The numbers of each history row, by wandb's own step (which a framework may not have set),
-    what was skipped, and the first match of each of the patterns in `settings` (group 1) in what
-    the run's configuration reads like in Python: `name=value`. Errors: OSError."""
+    """The numbers of each history row, by wandb's own step, what was skipped, and the first match
+    (group 1) of each pattern in `settings` in the run's configuration, as `name=value`. Errors:
+    OSError."""
     records: list[LogRecord] = []
     said: dict[str, str] = {}
     skipped: list[str] = []

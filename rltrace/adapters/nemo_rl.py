@@ -1,8 +1,7 @@
 """NeMo-RL: the driver's timer, rollouts by sample, passes of the policy, refits with their bytes.
 
-In the asynchronous trainer generation is seen in the collector's process, and what the driver times
-as exposed generation is its waiting. Nothing in a sample names it, so its lag is known as the
-framework's own average only (`train/avg_trajectory_age`).
+The asynchronous trainer generates in the collector's process; what its driver times as exposed
+generation is waiting. Nothing in a sample names it, so of lag only an average is known.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The built-in trainer (`rltrace.trainer`): what to hook and read.
 
-Every quantity is read where it is known: generation in the engine, verdicts in the reward workers,
-fates and ratios where the controller books them (a learner that dies takes its updates with it),
-weights at both ends of the object store. Rollout is when an engine generates, not when a sample
-waits for a tool. What is not known there stays unknown: the actors' spans have no step, since no
-actor knows which one will train on its samples.
+Fates and ratios are read where the controller books them, as a learner that dies takes its updates
+with it. Rollout is when an engine generates, not when a sample waits for a tool. The actors' spans
+have no step, since no actor knows which one will train on its samples.
 """
 
 from __future__ import annotations

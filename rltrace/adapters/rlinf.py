@@ -1,9 +1,8 @@
 """RLinf: the runner's timer, what its workers compute, weights in buckets.
 
 The workers' own timer finds its label on the call stack, where nothing may come between, so the
-functions that do the work are hooked instead, and the channels through which workers give each
-other samples: a worker that gets one waits until there is one. Inference is one pass for behaviour
-and reference log-probabilities where both are asked for; it is recorded as the former.
+functions that do the work are hooked instead, and the channels through which workers give samples
+on. Inference may be one pass for behaviour and reference log-probs; it is recorded as the former.
 """
 
 from __future__ import annotations

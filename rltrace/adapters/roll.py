@@ -1,8 +1,7 @@
 """ROLL: timers of pipelines and environments, generation and verdicts, weights by bucket.
 
-ROLL times with the package `codetiming`, whose timers others may use too: a label that the table
-does not have is `other`. In an asynchronous pipeline what the driver times as generation is its
-waiting. Versions are ROLL's steps, as it updates the weights once each.
+ROLL times with `codetiming`, whose timers others may use too. In an asynchronous pipeline what the
+driver times as generation is its waiting. Versions are steps, as each updates the weights once.
 """
 
 from __future__ import annotations

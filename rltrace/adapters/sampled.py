@@ -1,8 +1,7 @@
 """Whether a sample is trained on the tokens that were sampled.
 
-Where the turns of an agent come back as text and are tokenized anew, the tokens may be other ones:
-they read the same, but nobody sampled them, and what an engine said of their probability holds for
-others. So what engines answered is held against what the trainer is given.
+Where an agent's turns come back as text and are tokenized anew, the tokens may be other ones, which
+nobody sampled. So what engines answered is held against what the trainer is given.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """slime: the rollout manager's samples and verdicts, the actors' timer, weights by bucket.
 
-A step is what lies between two calls of the rollout manager's `generate`: all that its synchronous
-loop does for one rollout id (in `train_async.py`, training on the id before). Versions count weight
-updates, as slime's own do.
+A step lies between two calls of the rollout manager's `generate`: in the synchronous loop, all for
+one rollout id (in `train_async.py`, training on the one before). Versions count weight updates.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """TransferQueue, the data plane of AsyncFlow: puts and gets, how long samples lie there.
 
 Clients put and get in their own processes. Every sample passes the controller, an actor of Ray's:
-there it is known when the first of a sample was put and when somebody first asked for it. That is
-its age, a row of `samples` each. Whoever clears samples by their keys looks these up as one who
-reads them does, so what is looked up counts as asked for once it is known that it was not cleared.
-A policy version is in a sample only where the program puts it there, as the tag `version`.
+its age is the time from the first put to the first request there. Who clears samples by their keys
+looks these up as a reader does, so that counts as a request once they were not cleared. A policy
+version is in a sample only where the program puts it there, as the tag `version`.
 """
 
 from __future__ import annotations

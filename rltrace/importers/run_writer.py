@@ -1,9 +1,9 @@
 """Writes an imported run as an ordinary run directory.
 
-A log holds how long things took, not when they began. The stages of a step are laid end to end in
-the order in which the framework runs them; a step ends when it was logged, and where the log says
-no times, the steps are laid end to end and the last one ends when the file was last written. What
-another process did before the step's own work could begin is laid to end there.
+Where a log says how long things took, not when they began, the stages of a step are laid end to
+end, in the framework's order. A step ends when it was logged; where the log says no times, steps
+are laid end to end and the last one ends when the file was last written. What another process did
+before the step's own work could begin is laid to end there.
 """
 
 from __future__ import annotations

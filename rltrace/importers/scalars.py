@@ -13,7 +13,6 @@ from typing import Any
 from rltrace.importers.log import Log, LogRecord, joined
 from rltrace.importers.log_detection import check_framework, name_of, schemes
 from rltrace.importers.log_numbers import counted, first_of, is_time, whole
-from rltrace.importers.means import repeated, usual_steps
 from rltrace.importers.reading import Settings, read_log
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.trace.errors import RltraceError
@@ -126,7 +125,7 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     steps = tuple(
         step
         for record, length in zip(records, lengths, strict=True)
-        for step in repeated(_step(record, length, told, scheme), record.steps)
+        for step in _repeated(_step(record, length, told, scheme), record.steps)
     )
     return ImportedRun(
         log=log,
@@ -138,8 +137,31 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
         not_logged=tuple(_not_logged(scheme, told, records)),
         notes=tuple((name, what) for name, what in told.figures.items() if name in names),
         oddities=tuple(_oddities(records, steps, scheme, told)),
-        steps_a_mean=usual_steps(records),
+        steps_a_mean=_usual_steps(records),
     )
+
+
+def _usual_steps(records: Iterable[LogRecord]) -> int:
+    """Over how many steps most records are means that are means at all; else 1."""
+    found = Counter(record.steps for record in records if record.steps > 1)
+    return found.most_common(1)[0][0] if found else 1
+
+
+def _repeated(step: ImportedStep, times: int) -> list[ImportedStep]:
+    """The steps that one stands for: all as long as it, and its readings at the last."""
+    if step.seconds is None:
+        return [step]
+    each_ns = round(1e9 * (step.seconds + sum(part.seconds for part in step.after)))
+    silent = [
+        replace(
+            step,
+            number=step.number - left,
+            counters={},
+            real_ns=None if step.real_ns is None else max(1, step.real_ns - left * each_ns),
+        )
+        for left in range(times - 1, 0, -1)
+    ]
+    return [*silent, step]
 
 
 def _numbered(records: tuple[LogRecord, ...], table: Mapping[str, Any]) -> Iterator[LogRecord]:
@@ -231,7 +253,7 @@ def _oddities(
         "times are laid out from durations, and nothing is said to overlap: the order in a step "
         f"is {scheme.name}'s, its end is {end}"
     )
-    if (usual := usual_steps(records)) > 1:
+    if (usual := _usual_steps(records)) > 1:
         yield (
             f"figures are means over {usual} steps: each of these is laid out as long as the mean, "
             "so how they differ is not known, and readings stand at the last of them"

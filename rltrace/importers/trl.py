@@ -1,9 +1,8 @@
 """TRL's logs: trainer_state.json, TensorBoard events, wandb's files, JSON lines, console lines.
 
-Everywhere TRL logs figures of a step (`train/...` in TensorBoard and wandb, bare elsewhere). How
-long the parts of a step took the synchronous trainers tell wandb only, in rows of their own before
-the step's, one a call; the asynchronous ones have it among their figures (read in TRL's sources,
-0.28 to 1.16, and in logs of 1.16).
+Figures of a step are `train/...` in TensorBoard and wandb, bare elsewhere. How long its parts took
+the synchronous trainers tell wandb only, in rows before the step's, one a call; the asynchronous
+ones have it among their figures (TRL's sources, 0.28 to 1.16, and logs of 1.16).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import ast
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,6 @@ from rltrace.importers.log import (
     start_of,
 )
 from rltrace.importers.log_numbers import whole
-from rltrace.importers.means import with_steps
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.scalars import Scheme, lay_out
@@ -69,7 +68,7 @@ def read(path: Path) -> ImportedRun:
 def of_log(log: Log) -> ImportedRun:
     """The run that a log of any format tells of. Errors: `RltraceError` when it is not TRL's."""
     stated = log.settings.get(_LOGGING_STEPS)
-    every = with_steps(_of_steps(log.records), _is_of_training, int(stated) if stated else None)
+    every = _with_steps(_of_steps(log.records), int(stated) if stated else 1)
     records = tuple(_a_step(record) for record in every)
     run = lay_out(replace(log, records=records), Scheme.of("trl"))
     return run if run.placement == "async" else replace(run, generating=_generating(records))
@@ -151,6 +150,25 @@ def _printed(lines: Iterable[str]) -> tuple[list[dict[str, Any]], Counted, Count
 def _is_of_training(record: LogRecord) -> bool:
     """Whether a record with TRL's names is of steps, and not of an evaluation or of the end."""
     return not _is_evaluation(name for name in record.readings if not name.startswith(_SUMS))
+
+
+def _with_steps(records: Iterable[LogRecord], stated: int) -> list[LogRecord]:
+    """The records, in order, each with over how many steps it is a mean: as many as lie between its
+    number and the one before. Where none stands before (at the begin, after a restart), or a gap is
+    longer than usual and no neighbour's (entries were lost), as many as between most; for one entry
+    alone, as the log's settings have `stated`. An evaluation stands for none."""
+    every = list(records)
+    places = [place for place, record in enumerate(every) if _is_of_training(record)]
+    numbers = [every[place].step for place in places]
+    gaps = [after - before for before, after in itertools.pairwise(numbers)]
+    often = Counter(gap for gap in gaps if gap > 0)
+    usual = max(often, key=lambda gap: (often[gap], -gap), default=stated)
+    for at, place in enumerate(places):
+        gap = gaps[at - 1] if at else 0
+        beside = gaps[max(0, at - 2) : at - 1] + gaps[at : at + 1]
+        steps = gap if 0 < gap <= usual or (gap > usual and gap in beside) else usual
+        every[place] = replace(every[place], steps=max(1, min(steps, numbers[at])))
+    return every
 
 
 def _generating(records: tuple[LogRecord, ...]) -> tuple[int, ...]:

@@ -24,6 +24,8 @@ _RESOURCES = "update_resources add_resources"
 _HANDING_OUT = "start_rollout start_attempt dequeue_rollout dequeue_many_rollouts"
 _RUNNER = "agentlightning.runner.agent:LitAgentRunner"
 _TRAINER = "agentlightning.verl.trainer"
+_WAITING = "AglRolloutManager.enqueue_and_wait_until_completed "
+_WAITING += "AglAsyncRolloutManager.enqueue_and_wait_until_group_completed"
 _MANAGER = "agentlightning.verl.agl_rollout_manager"
 
 
@@ -80,12 +82,7 @@ class AgentLightning(TableAdapter):
             ">=1",
             Hook(f"{_TRAINER}:AgentLightningRayPPOTrainer._rollout", "wait"),
             Hook(f"{_MANAGER}:AglRolloutManagerBase._build_completed_rollout", after=rollout_built),
-            *methods(
-                _MANAGER,
-                "AglRolloutManager.enqueue_and_wait_until_completed "
-                "AglAsyncRolloutManager.enqueue_and_wait_until_group_completed",
-                "wait",
-            ),
+            *methods(_MANAGER, _WAITING, "wait"),
         ),
     )
     timers = in_versions("<1", timed_block(f"{_TRAINER}:_timer", LABELS, "name"))

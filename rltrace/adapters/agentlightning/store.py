@@ -1,9 +1,8 @@
 """Rollouts of Agent Lightning 0.3, where they all meet: in its store.
 
-An attempt at a rollout is a trajectory. The store hands it out with the resources that it is to run
-with, and is given what it did as OpenTelemetry spans: by the agent's own process, and by the proxy
-in front of the model's server where there is one. Resources are what the store has versions of, so
-those are its versions: the first that it was given is 0.
+An attempt at a rollout is a trajectory. The store hands it out with its resources, and is given
+what it did as OpenTelemetry spans: by the agent's own process, and by the proxy in front of the
+model's server, if any. Versions are those of the resources: the first is 0.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Samples of AReaL: requests, verdicts, what the trainer takes.
 
-A task of the workflow executor is one prompt. Its requests and its rewards are awaited where
-AReaL's own context variable says which task it is. Its samples come out of the executor as tensors
-without ids, a row each; but each run of trained tokens in a row is what one request answered, and
-so each turn of a conversation is a trajectory of its own.
+A task of the workflow executor is one prompt; AReaL's own context variable says in which one a
+request or a reward is awaited. Samples come out of the executor as rows of tensors without ids; but
+each run of trained tokens is what one request answered, so each turn is a trajectory of its own.
 """
 
 from __future__ import annotations

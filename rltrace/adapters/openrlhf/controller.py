@@ -1,7 +1,7 @@
 """Readers in the controller and the generator: steps, the objective, fates of samples.
 
-OpenRLHF has no function that is one step: its loop takes a batch, trains on it, logs. So a step
-begins where the loop asks for the batch that it will train on, and ends where it asks for the next.
+No function is one step, so a step lasts from where the loop asks for a batch to where it asks for
+the next.
 """
 
 from __future__ import annotations
@@ -110,14 +110,9 @@ def saving(call: Call) -> str:
     return "other" if int(call.argument("global_step")) % every else "checkpoint"
 
 
-# --- how far the policy that trains is from the one that generated, sample by sample
-# Where it corrects for their difference (its flags say `is_correction`), OpenRLHF has two
-# log-probabilities of each token before it trains: that of vLLM when it generated, and that of the
-# policy now. It logs one mean of them, `vllm_kl`.
-
-
 def of_samples(experience: Any) -> list[dict[str, float]]:
-    """Columns of `uses`, of w = exp(now - when generated), by sample; none unless on the CPU."""
+    """Columns of `uses`, of w = exp(now - when generated), by sample; none unless on the CPU.
+    OpenRLHF has both log-probs of each token where its flags say `is_correction`."""
     now, then = experience.action_log_probs, experience.rollout_log_probs
     mask = experience.action_mask
     if now is None or then is None or now.device.type != "cpu":
@@ -130,7 +125,6 @@ def of_samples(experience: Any) -> list[dict[str, float]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-# --- what the flags say of the objective
 # OpenRLHF recomputes the log-probs of a batch before it trains, so its clip bounds the learner's
 # own drift and knows nothing of the lag; its correction weighs that loss by the ratio to what vLLM
 # sampled from, within limits. Nothing is dropped for its age.

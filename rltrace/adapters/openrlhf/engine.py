@@ -1,8 +1,7 @@
 """Readers of weights that arrive in a rollout actor and vLLM's worker.
 
-OpenRLHF sends a model tensor by tensor, each with a remote call of its own, and says with the last
-one that it is (`empty_cache`). A model may have ten thousand tensors: an update is one span and one
-row with their number and bytes, and what the calls cost is two counters.
+OpenRLHF sends each tensor with a remote call of its own, the last one with `empty_cache`. There may
+be ten thousand: an update is one span and one row, and what the calls cost is two counters.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Which samples a micro-batch, and a forward pass, has.
 
 TRL generates for several micro-batches at once, shuffles, cuts the result into as many parts, and
-takes the same parts again for each of its iterations. Its batches are tensors, in which nothing may
-travel: what the shuffle did is found out by drawing the same permutation again, from a generator of
-our own in the state that the process's was in, so that the job draws what it would have drawn.
+takes these again in each iteration. Its batches are tensors, in which nothing may travel: the same
+permutation is drawn again, from a generator of our own in the state that the process's was in.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Samples that the trainer generates itself, in batches (GRPO, RLOO).
 
-All samples of a batch begin together. When the last turn of one has come back it is complete: the
-ones of a batch without tools end together too, whatever each took, since neither transformers nor
-TRL's call of vLLM tells them apart.
+All samples of a batch begin together, and end with their last turn: without tools together, too,
+since neither transformers nor TRL's call of vLLM tells them apart.
 """
 
 from __future__ import annotations
@@ -137,11 +136,9 @@ def _times(turns: int, end_ns: int) -> dict[str, int]:
     return {"end_ns": made[-1][1], "turns": len(made), "env_ns": between}
 
 
-# --- whether the tokens of a sample are those that were sampled
-# Without tools and without a function of the user's they plainly are. Before 1.0 a turn's text is
-# tokenized anew once tools have answered; up to then and shortly after, what tools say counts as
-# sampled where the whole gets longer than the engine takes; a function of the user's may give
-# anything.
+# Whether tokens are those that were sampled: without tools and functions of the user's they are.
+# Before 1.0 a turn's text is tokenized anew once tools have answered; about then, what tools say
+# counts as sampled where the whole gets too long; a function of the user's may give anything.
 
 
 def answered(call: Call) -> None:

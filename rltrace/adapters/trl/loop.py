@@ -1,8 +1,7 @@
 """Readers in the training loop of transformers: steps, micro-batches, the objective.
 
-No function of it is one step: it takes the batch of an update, goes through its micro-batches,
-steps the optimizer, logs. So a step begins where the loop asks for a batch, and ends where it asks
-for the next. One process keeps the time of a job with several ranks: the first.
+No function of it is one step, so a step lasts from where the loop asks for a batch to where it asks
+for the next. Of several ranks the first keeps the time.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Any
 
 from rltrace.adapters.table.logged import record_figures
 from rltrace.adapters.table.samples import use
+from rltrace.adapters.table.stated import not_none
 from rltrace.adapters.table.steps import Loop
 from rltrace.adapters.table.weights import parameter_count
 from rltrace.adapters.trl.samples import TrlSample
@@ -97,10 +97,9 @@ _SUM = "sum_then_normalize"  # before that there was nothing else
 
 def stated(trainer: Any) -> dict[str, Any]:
     args = trainer.args
-    given = {name: value for name, value in vars(args).items() if name[0] != "_"}
-    facts: dict[str, Any] = {
-        "settings": {f"--{name}": value for name, value in given.items() if value is not None}
-    }
+    given = not_none(**vars(args))
+    settings = {f"--{name}": value for name, value in given.items() if name[0] != "_"}
+    facts: dict[str, Any] = {"settings": settings}
     if hasattr(trainer, "model_version"):
         facts |= {"placement": "async", "drops_stale": True}
         updates = getattr(args, "weight_sync_steps", None)

@@ -1,10 +1,9 @@
 """Rewards of trainers that judge their samples themselves, function by function.
 
-TRL times each reward function with a context of its own, and hands a whole batch to it: a verdict
-lasts as long as its function did. The values are taken from what TRL has brought to the host for
-its own logs, all ranks' one after another; what no function applies to is NaN there, whether the
-function said None or NaN. Its logs are by name, so of functions that share one they keep the last:
-those are read from the table that the functions filled, once TRL has copied it to the host, too.
+TRL hands a whole batch to each reward function: a verdict lasts as long as its function did. The
+values are what TRL has brought to the host for its logs, all ranks' one after another; NaN stands
+for None, too. Its logs are by name: functions that share one are read from the table that they
+filled, once TRL has copied it to the host, too.
 """
 
 from __future__ import annotations

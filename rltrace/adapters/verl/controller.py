@@ -1,9 +1,8 @@
 """Readers in the trainer's driver and the training workers.
 
-The trainer and the replay buffer of V1's forerunner, verl 0.8's `python -m
-verl.trainer.main_ppo_sync`, are defined in the program itself, so they come to the process that
-runs them by value, which no import hook sees. What they call of verl's modules tells the same: here
-(`batch_given_out`) and in `fates.batch_padded`.
+The trainer and the replay buffer of verl 0.8's `main_ppo_sync` are defined in the program itself
+and come to other processes by value, which no import hook sees. What they call of verl's modules
+tells the same: here (`batch_given_out`) and in `fates.batch_padded`.
 """
 
 from __future__ import annotations

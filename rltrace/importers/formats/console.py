@@ -2,10 +2,10 @@
 
 They are `step:3 - timing_s/gen:2.01 - ...`, or a dict that Python printed, `Global step 3:
 {'timing/generation': 2.01, ...}` or `perf 3: {...}`, or JSON behind `metrics_tag:`.
-Around it may be what a terminal and Ray put there: colours, a progress bar, `(TaskRunner pid=7)`,
-`[repeated 2x across cluster]`. Under NumPy 2 a value may read `np.float64(2.01)`. What several
-processes print may run into each other, and a crash cuts a line off: then its last number may be
-cut, too (12.5 reads as 1), and is left out.
+
+Around it may be colours, a progress bar, `(TaskRunner pid=7)`, `[repeated 2x across cluster]`; with
+NumPy 2 a value may read `np.float64(2.01)`. Processes print into each other, and a crash cuts a
+line off: its last number may be cut, too (12.5 reads as 1), and is left out.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import math
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,8 +13,6 @@ from typing import TextIO
 from rltrace.importers.log_numbers import is_real_ns, whole
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.untrusted_files import open_given
-
-_NO_NUMBERS = ("nan", "inf", "infinity")
 
 
 @dataclass
@@ -62,7 +59,7 @@ def number(value: object) -> float | None:
 
 def no_number(value: object) -> float | None:
     """The value where it is NaN or infinite, be it a text that says so; else None."""
-    if isinstance(value, str) and value.strip().lstrip("+-").lower() in _NO_NUMBERS:
+    if isinstance(value, str) and value.strip().lstrip("+-").lower() in {"nan", "inf", "infinity"}:
         value = float(value)
     return value if isinstance(value, float) and not math.isfinite(value) else None
 
@@ -158,10 +155,6 @@ class Lines:
             yield "\n"
 
 
-_START_BYTES = 4096
-_FILLED = re.compile(rb"\S")
-
-
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Within it, an OSError becomes the `RltraceError` that says why a log cannot be read."""
@@ -175,14 +168,15 @@ def readable(path: Path) -> Iterator[None]:
 
 def check_filled(path: Path, start: bytes) -> None:
     """Errors: `RltraceError` for a log that begins with these bytes, where they are none."""
-    if not _FILLED.search(start, len(codecs.BOM_UTF8) * start.startswith(codecs.BOM_UTF8)):
+    text = start.removeprefix(codecs.BOM_UTF8)
+    if not text or text.isspace():
         raise RltraceError(f"{path} is empty: there is nothing to import")
 
 
 def start_of(path: Path) -> bytes:
     """Errors: OSError."""
     with open_given(path) as file:
-        return file.read(_START_BYTES)
+        return file.read(4096)
 
 
 def files_of(path: Path, mark: bytes, *patterns: str) -> list[Path]:

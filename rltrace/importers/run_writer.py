@@ -46,9 +46,6 @@ NEVER_LOGGED = (
 )
 """What no framework logs."""
 
-LOG_NOTE = "log"
-"""Kind of the problems that say what of the log was skipped or is odd."""
-
 
 @dataclass(frozen=True)
 class Timed:
@@ -261,4 +258,4 @@ def _problems(run: ImportedRun) -> Iterator[dict[str, Any]]:
     for target, detail in run.notes:
         yield {"what": f"{run.framework}'s figure", "target": target, "detail": detail}
     for note in run.log_notes:
-        yield {"what": LOG_NOTE, "target": Path(run.log.path).name, "detail": note}
+        yield {"what": "log", "target": Path(run.log.path).name, "detail": note}

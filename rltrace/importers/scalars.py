@@ -18,8 +18,6 @@ from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
-_SLACK = 1.02
-
 
 @dataclass(frozen=True)
 class Told:
@@ -66,8 +64,7 @@ class Scheme:
 
     @property
     def step(self) -> list[str]:
-        found: list[str] = self.table.get("step", [])
-        return found
+        return list(self.table.get("step", []))
 
     def __call__(self, path: Path) -> ImportedRun:
         """Errors: `RltraceError` when there is nothing of the framework's in the log."""
@@ -91,7 +88,7 @@ def _is_told(trainer: Mapping[str, Any], records: list[LogRecord]) -> bool:
 
     if "longer" in trainer:
         first, second = map(typical, trainer["longer"])
-        return first > _SLACK * second
+        return first > 1.02 * second
     wanted = "with" not in trainer or has(records, *trainer["with"])
     return wanted and not has(records, *trainer.get("without", ()))
 

@@ -1,7 +1,6 @@
 """verl's logs: how long each timer of its trainer loop ran in a step, and some hundred means.
 
-Which of its trainers wrote a log is told by the metrics there are, as few logs say it; what verl
-measures wrong stays unknown.
+Which trainer wrote a log is told by its metrics; what verl measures wrong stays unknown.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def bringing(call: Call) -> None:
         loop.asked_ns = -1
 
 
-def weights_brought(call: Call) -> None:
+def brought(call: Call) -> None:
     if call.exception is None:
         call.recorder.version = max(call.recorder.version, 0) + 1
         call.span.set(version=call.recorder.version)

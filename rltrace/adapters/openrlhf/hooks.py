@@ -1,7 +1,7 @@
 """Which functions of OpenRLHF are watched, and in which versions they are.
 
-Most methods here are of Ray actor classes, or of a class that those inherit from: Ray copies each
-method onto a class of its own, and the hook goes where a worker loads that (`ray_actors`).
+Most methods are of Ray actor classes: Ray copies each onto a class of its own, and the hook goes
+where a worker loads that (`ray_actors`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,7 @@ _CONTROLLER = (
     # other one: OpenRLHF's `timing/broadcast` is the outer one, the update is the inner one.
     Hook(f"{_LEARNING}.broadcast_to_vllm", "other", before=controller.broadcast_begins),
     Hook(
-        f"{_BASE}.broadcast_to_vllm",
-        "sync",
-        before=controller.bringing,
-        after=controller.weights_brought,
+        f"{_BASE}.broadcast_to_vllm", "sync", before=controller.bringing, after=controller.brought
     ),
     Hook(
         f"{_BASE}.save_logs_and_checkpoints",
@@ -126,13 +123,11 @@ _MODELS = (
         "transfer", f"{_POLICY}:ActorPPOTrainer.broadcast_to_vllm", training.sending, training.sent
     ),
     *(
-        Hook(f"{actor}.{method}", stage)
+        hook
         for actor in (f"{_POLICY}:PolicyModelActor", f"{_CRITIC}:CriticModelActor")
-        for method, stage in (
-            ("reload_states", "switch"),
-            ("offload_states", "switch"),
-            ("save_checkpoint", "checkpoint"),
-            ("save_model", "checkpoint"),
+        for hook in (
+            *methods(actor, "reload_states offload_states", "switch"),
+            *methods(actor, "save_checkpoint save_model", "checkpoint"),
         )
     ),
 )

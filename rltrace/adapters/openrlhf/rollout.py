@@ -1,8 +1,7 @@
 """Readers in a rollout actor: trajectories, their requests, environment steps.
 
-A sample is one `execute` of an executor, in an asyncio task of its own, where its requests are
-awaited: a context variable says to which trajectory they belong. The trajectory's id travels to the
-trainer on the response, a dict of which OpenRLHF reads the keys that it knows.
+A sample is one `execute` of an executor, in an asyncio task of its own: a context variable says to
+which trajectory a request belongs. Its id travels to the trainer as one more key of the response.
 """
 
 from __future__ import annotations

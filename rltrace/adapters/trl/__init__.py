@@ -1,8 +1,7 @@
 """TRL: GRPO, RLOO, online DPO, and the asynchronous trainers with their rollout process.
 
-Versions are optimizer updates where the trainer asks for its samples itself (TRL's own
-`_last_loaded_step` counts likewise), and TRL's `model_version`, which counts weight updates, in the
-asynchronous trainers.
+Versions are optimizer updates where the trainer asks for its samples itself, and TRL's
+`model_version`, which counts weight updates, in the asynchronous trainers.
 """
 
 from __future__ import annotations

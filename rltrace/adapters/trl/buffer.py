@@ -10,8 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rltrace.adapters.trl.loop import loop
-from rltrace.adapters.trl.samples import TrlSample
+from rltrace.adapters.trl.loop import TrlSample, loop
 from rltrace.hooks.hook import Call
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
 from rltrace.adapters.trl.buffer import buffer
-from rltrace.adapters.trl.samples import begin, ends_of_text, set_row
+from rltrace.adapters.trl.loop import begin, ends_of_text, set_row
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Finish
 

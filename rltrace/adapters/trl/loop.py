@@ -1,4 +1,4 @@
-"""Readers in the training loop of transformers: steps, micro-batches, the objective.
+"""The training loop of transformers: steps, micro-batches, samples, the objective.
 
 No function of it is one step, so a step lasts from where the loop asks for a batch to where it asks
 for the next. Of several ranks the first keeps the time.
@@ -14,9 +14,43 @@ from rltrace.adapters.table.samples import use
 from rltrace.adapters.table.stated import not_none
 from rltrace.adapters.table.steps import Loop
 from rltrace.adapters.table.weights import parameter_count
-from rltrace.adapters.trl.samples import TrlSample
 from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Fate
+
+
+class TrlSample:
+    """A trajectory that may be trained on; -1 tokens are unknown. `masked`: TRL keeps it out of the
+    loss, as it was cut off."""
+
+    def __init__(self, trajectory: int, prompt_tokens: int = -1, tokens: int = -1) -> None:
+        self.id = trajectory
+        self.prompt_tokens = prompt_tokens
+        self.tokens = tokens
+        self.masked = False
+
+
+def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[TrlSample, Any]:
+    """A sample that the trainer generates itself, and its row."""
+    sample = TrlSample(identify(trajectory))
+    known = {"group": identify(group), "prompt": identify(str(prompt))}
+    version = int(call.self.state.global_step)
+    return sample, call.row("trajectories", trajectory=sample.id, first_version=version, **known)
+
+
+def ends_of_text(owner: Any) -> tuple[set[int], int | None]:
+    """The tokens that end a sample (1.10 knows several), and the one that fills it up."""
+    names = ("_tokenizer", "processing_class", "tokenizer")
+    found = (getattr(owner, name, None) for name in names)
+    tokenizer: Any = next((one for one in found if one is not None), None)
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+    ends = getattr(owner, "eos_token_ids", None) or [tokenizer.eos_token_id]
+    return set(ends), getattr(tokenizer, "pad_token_id", None)
+
+
+def set_row(row: Any, **columns: int) -> None:
+    if row is not None:
+        row.set(**columns)
 
 
 class _Loop(Loop):
@@ -79,9 +113,7 @@ def trains(call: Call) -> bool:
 
 
 # GRPO's and RLOO's ratio is to the policy that generated, so its clip knows of the lag. With vLLM
-# the loss is weighed by the ratio of what the trainer's own log-probs are to what vLLM sampled
-# from.
-
+# the loss is weighed by the ratio of the trainer's own log-probs to those that vLLM sampled from.
 _PLAIN = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
 """Losses that are GRPO's clipped ratio, normalised in different ways."""
 

@@ -10,8 +10,7 @@ from itertools import count
 from typing import Any
 
 from rltrace.adapters.table.samples import verdict
-from rltrace.adapters.trl.loop import loop
-from rltrace.adapters.trl.samples import TrlSample, begin, ends_of_text, set_row
+from rltrace.adapters.trl.loop import TrlSample, begin, ends_of_text, loop, set_row
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Finish
 

@@ -17,8 +17,7 @@ from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
 from rltrace.adapters.table.samples import cut_short, keep, use
-from rltrace.adapters.trl.loop import loop, reward_weights
-from rltrace.adapters.trl.samples import TrlSample, ends_of_text, set_row
+from rltrace.adapters.trl.loop import TrlSample, ends_of_text, loop, reward_weights, set_row
 from rltrace.adapters.trl.verdicts import write_verdicts
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -209,11 +208,9 @@ class Ids:
 _ids = Ids()
 
 
-# The loader fetches a micro-batch ahead, so what is trained on may be a version older than it was
-# when TRL took it out of the queue and wrote down how stale it is.
-
-
 class _Queue:
+    # The loader fetches a micro-batch ahead: what is trained on may be a version older than it was
+    # when TRL took it out of the queue and wrote down how stale it is.
     buffer: Any = None
     last: tuple[Any, TrlSample] | None = None  # taken out, and neither given on nor dropped yet
     given: dict[int, tuple[Any, TrlSample]] = {}  # noqa: RUF012  # by the mapping that they became

@@ -5,7 +5,7 @@ A batch that trains in step k is trained by the version of step k - 1 (verl's ow
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -53,10 +53,9 @@ def evicted(call: Call) -> None:
             used(call, key, step, step - 1, fate)
 
 
-_batches: list[list[tuple[str, str]]] = []
-"""Legacy: (uid, id) of the rows of batches that are generated and not yet trained on, in order."""
-
-_MOST_BATCHES = 4  # one-step-off has two; what is never trained on (validation) must not pile up
+_batches: deque[list[tuple[str, str]]] = deque(maxlen=4)
+"""Legacy: (uid, id) of the rows of batches that are generated and not yet trained on, in order. The
+one-step-off trainer has two; what is never trained on (validation) must not pile up."""
 
 
 def rows_arrive(call: Call) -> None:
@@ -69,17 +68,12 @@ def rows_arrive(call: Call) -> None:
         return
     share = len(uids) // workers
     shares = [uids[worker * share : (worker + 1) * share] for worker in range(workers)]
-    _expect([row for worker, part in enumerate(shares) for row in _numbered(part, worker)])
+    _batches.append([row for worker, part in enumerate(shares) for row in _numbered(part, worker)])
 
 
 def _numbered(uids: list[str], worker: int) -> list[tuple[str, str]]:
     places = defaultdict[str, Iterator[int]](count)
     return [(uid, row_id(uid, worker, next(places[uid]))) for uid in uids]
-
-
-def _expect(rows: list[tuple[str, str]]) -> None:
-    del _batches[: -_MOST_BATCHES + 1]
-    _batches.append(rows)
 
 
 def rows_reordered(call: Call) -> None:
@@ -97,7 +91,7 @@ def rows_reordered(call: Call) -> None:
     if uids and len(uids) == len(order) and all(uid.startswith(ONE_WORKER) for uid in uids):
         before = dict(zip(order, uids, strict=True))
         rows = _numbered([before[place] for place in range(len(order))], 0)
-        _expect([rows[place] for place in order])
+        _batches.append([rows[place] for place in order])
 
 
 def rows_trained(call: Call) -> None:

@@ -1,9 +1,8 @@
 """What verl's configuration says of the objective and of staleness.
 
-verl's default recomputes the log-probs of a batch before it trains: its clip then bounds the
-learner's own drift and knows nothing of the lag. `algorithm.rollout_correction` weighs samples by
-the ratio to what sampled them, for which it needs the sampler's log-probs, or, in bypass mode,
-takes those for the old policy's.
+By default log-probs are recomputed before a batch trains: the clip bounds the learner's own drift
+and knows nothing of the lag. `algorithm.rollout_correction` weighs samples by the ratio to the
+sampler's log-probs, or, in bypass mode, takes those for the old policy's.
 """
 
 from __future__ import annotations

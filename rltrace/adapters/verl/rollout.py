@@ -146,8 +146,7 @@ def judges(call: Call) -> bool:
     manager = getattr(call.self, "reward_manager", None)
     known = type(manager).__module__.startswith("verl.")
     # A reward model with a user's reward function is asked by that function, else by verl.
-    has_judge = at(call.self, "config.reward.reward_model.enable")
-    return bool(has_judge) or not known
+    return bool(at(call.self, "config.reward.reward_model.enable")) or not known
 
 
 def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> None:

@@ -14,7 +14,6 @@ from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
-_US = 1e3  # ns
 _MOST_LANES = 1 << 63
 _UNIX_US = 1e14  # microseconds after this are of a date, those before of some clock's start
 
@@ -57,9 +56,9 @@ def _complete(objects: Iterable[dict[str, Any]]) -> Iterator[_Event]:
         phase = found.get("ph")
         time: Any = found.get("ts")
         length: Any = found.get("dur")
-        if ns(time, _US) is None:
+        if ns(time, 1e3) is None:
             continue
-        if phase == "X" and ns(length, _US) is not None:
+        if phase == "X" and ns(length, 1e3) is not None:
             yield found, float(time), max(float(length), 0.0)
         elif phase in ("B", "b"):
             begun.setdefault(_pair(found), []).append(found)

@@ -1,4 +1,4 @@
-"""NeMo-RL: the driver's timer, rollouts by sample, passes of the policy, refits with their bytes.
+"""NeMo-RL: timer, rollouts by sample, passes of the policy, refits.
 
 The asynchronous trainer generates in the collector's process; what its driver times as exposed
 generation is waiting. Nothing in a sample names it, so of lag only an average is known.

@@ -1,4 +1,4 @@
-"""prime-rl: episodes with the span of versions that generated them, weights out and in.
+"""prime-rl: episodes with the versions that generated them, weights out and in.
 
 Its trainer is one function without a timer: a step begins where it waits for its batch. How long
 forward and backward took is among its figures only. Versions are the trainer's steps.

@@ -1,4 +1,4 @@
-"""Relax, a descendant of slime: the same samples, timer and buckets at other places.
+"""Relax, a descendant of slime: samples, timer and buckets at other places.
 
 Its rollout and its actors are services that run on their own, so no step is told here; the timer
 and the samples are. Which weights a service holds, it tells its coordinator only.

@@ -1,4 +1,4 @@
-"""slime: the rollout manager's samples and verdicts, the actors' timer, weights by bucket.
+"""slime: samples and verdicts, the actors' timer, weights by bucket.
 
 A step lies between two calls of the rollout manager's `generate`: in the synchronous loop, all for
 one rollout id (in `train_async.py`, training on the one before). Versions count weight updates.

@@ -1,4 +1,4 @@
-"""TransferQueue, the data plane of AsyncFlow: puts and gets, how long samples lie there.
+"""TransferQueue, AsyncFlow's data plane: puts, gets, how long samples lie there.
 
 Clients put and get in their own processes. Every sample passes the controller, an actor of Ray's:
 its age is the time from the first put to the first request there. Who clears samples by their keys

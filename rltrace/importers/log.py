@@ -1,4 +1,4 @@
-"""What any log of metrics is: records of numbers, in lines, by step."""
+"""What any log of metrics is: numbers by step, read from lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose log it is, told by its form and the names of its metrics."""
+"""Whose log it is, told by its form and its metrics' names."""
 
 from __future__ import annotations
 

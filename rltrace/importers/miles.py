@@ -1,4 +1,4 @@
-"""miles: the dashboard's log of phases, or its figures, which are named as slime's."""
+"""miles: the dashboard's log of phases, or figures named as slime's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenRLHF's logs: how long the parts of a step took, as the controller sees them."""
+"""OpenRLHF's logs: how long each part of a step took."""
 
 from __future__ import annotations
 

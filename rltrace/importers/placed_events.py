@@ -1,4 +1,4 @@
-"""What a log places in time: spans and rows, and how they are written."""
+"""Spans and rows that a log places in time, and their writer."""
 
 from __future__ import annotations
 

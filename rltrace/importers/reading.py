@@ -1,4 +1,4 @@
-"""Reading a log of metrics in whatever of the known formats it is."""
+"""Reads a log of metrics in any of the known formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs of scalars that a framework writes once a step, read by its table in schemes.toml."""
+"""Logs of scalars by step, read by a framework's table in schemes.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torchtitan's structured log: JSON lines of each rank, `<span>_end` with how long it took."""
+"""torchtitan's structured log: JSON lines that end a span, by rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""verl's logs: how long each timer of its trainer loop ran in a step, and some hundred means.
+"""verl's logs: which trainer wrote them, and what its timers mean.
 
 Which trainer wrote a log is told by its metrics; what verl measures wrong stays unknown.
 """

@@ -1,4 +1,4 @@
-"""Agent Lightning: the runner's rollouts and its store (0.3), rollouts as they come back (1.0).
+"""Agent Lightning: rollouts, its store (0.3), and the trainer's timer.
 
 Training is verl's, whose own adapter sees it: 0.3 has a timer of its own in that loop, 1.0 uses
 verl's. In 1.0 a rollout names no version, so that stays unknown.

@@ -1,4 +1,4 @@
-"""AReaL: the trainer's timer, requests with the versions of their tokens, weights by bucket.
+"""AReaL: timer, requests with their tokens' versions, weights by bucket.
 
 What the trainer times as `rollout` is its waiting for samples; generation is seen where requests
 are made. A step lasts from that wait to the commit of its figures, which says its number.

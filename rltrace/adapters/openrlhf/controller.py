@@ -1,4 +1,4 @@
-"""Readers in the controller and the generator: steps, the objective, fates of samples.
+"""Readers in the controller and generator: steps, objective, fates of samples.
 
 No function is one step, so a step lasts from where the loop asks for a batch to where it asks for
 the next.

@@ -1,4 +1,4 @@
-"""Readers of verdicts: a reward function, a server, an agent, a reward model.
+"""Readers of verdicts: of functions, servers, agents and reward models.
 
 OpenRLHF swallows what a reward function raises and goes on without a reward; here it is an error.
 """

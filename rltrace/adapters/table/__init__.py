@@ -1,4 +1,4 @@
-"""What an adapter that is little more than a table is made of.
+"""An adapter that is little more than a table of hooks.
 
 Rows stand in three tiers: what only a *call* knows (versions, bytes, single trajectories), what the
 framework's own *timer* shows (its labels hardly ever change), and what its metric *sink* is given.

@@ -1,6 +1,6 @@
-"""Learner steps where no one function is one: a call begins them, another ends them.
+"""Learner steps that one call begins and another ends.
 
-Or they go on until the next begins. Their number is set when it is known."""
+Or they go on until the next begins. Such calls may say the step's number late."""
 
 from __future__ import annotations
 

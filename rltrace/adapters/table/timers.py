@@ -1,4 +1,4 @@
-"""A framework's own named timer: each label is a span of a stage.
+"""A framework's own timer: each label is a span of a stage.
 
 Three kinds: `timed_block`, a function that gives a context manager; `start_stop`, two methods; and
 `laps`, where a call names what has been done since the one before.

@@ -1,4 +1,4 @@
-"""TRL: GRPO, RLOO, online DPO, and the asynchronous trainers with their rollout process.
+"""TRL: GRPO, RLOO, online DPO, and the asynchronous trainers.
 
 Versions are optimizer updates where the trainer asks for its samples itself, and TRL's
 `model_version`, which counts weight updates, in the asynchronous trainers.

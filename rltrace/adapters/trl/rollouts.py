@@ -1,8 +1,8 @@
-"""Samples in the process that generates for an asynchronous trainer, and its queue.
+"""Samples where an asynchronous trainer generates, and in its queue.
 
-Before 1.6 that is a thread of the trainer. A conversation is one task of asyncio's, in which its
-turns are awaited: a context variable says to which one they belong. Its samples reach the trainer
-pickled, with no room for an id: both ends make the same one of what a sample is (`Ids`).
+That is a process, before 1.6 a thread of the trainer. A conversation is one task of asyncio's, so a
+context variable says to which one a turn belongs. Its samples reach the trainer pickled, with no
+room for an id: both ends make the same one of what a sample is (`Ids`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Weights on their way from the trainer to vLLM: a server, or its own engine."""
+"""Weights on their way from the trainer to vLLM."""
 
 from __future__ import annotations
 

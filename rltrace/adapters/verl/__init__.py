@@ -1,4 +1,4 @@
-"""verl: V1 and legacy trainers, agent loops, reward loops, engines and rollout servers.
+"""verl: trainers, agent loops, reward loops, engines and rollout servers.
 
 Versions count weight updates, as verl's own do.
 """

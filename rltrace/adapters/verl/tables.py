@@ -1,4 +1,4 @@
-"""verl's own words: what its timers and metrics are called, who its actors are.
+"""verl's own words: its timers, its actors, its transports.
 
 `LABELS` serves the adapter and the importer: verl's timer names are the names of its `timing_s/*`
 metrics, and hardly change between versions.

@@ -1,4 +1,4 @@
-"""Traces in Chrome's format, whole or cut short: the array of a killed job has no end."""
+"""Traces in Chrome's format, whole or cut short."""
 
 from __future__ import annotations
 

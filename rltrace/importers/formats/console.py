@@ -1,8 +1,7 @@
-"""Console logs of metrics, somewhere in a line.
+"""Console logs that have metrics somewhere in a line.
 
 They are `step:3 - timing_s/gen:2.01 - ...`, or a dict that Python printed, `Global step 3:
 {'timing/generation': 2.01, ...}` or `perf 3: {...}`, or JSON behind `metrics_tag:`.
-
 Around it may be colours, a progress bar, `(TaskRunner pid=7)`, `[repeated 2x across cluster]`; with
 NumPy 2 a value may read `np.float64(2.01)`. Processes print into each other, and a crash cuts a
 line off: its last number may be cut, too (12.5 reads as 1), and is left out.

@@ -1,4 +1,4 @@
-"""JSON lines of metrics: `{"step": 3, "data": {...}}`, or the numbers beside the step."""
+"""Metrics as JSON lines: `{"step": 3, "data": {...}}`, or numbers beside it."""
 
 from __future__ import annotations
 

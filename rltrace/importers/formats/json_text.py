@@ -1,4 +1,4 @@
-"""JSON of traces: one object, an array, or objects one after another; whole or cut short."""
+"""JSON of traces: an object, an array, or many; perhaps cut short."""
 
 from __future__ import annotations
 

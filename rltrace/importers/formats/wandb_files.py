@@ -1,4 +1,4 @@
-"""wandb's files of a run: history rows, and what is asked for of its configuration.
+"""wandb's files of a run: history rows, and words of its configuration.
 
 `run-*.wandb`, which it also keeps of a run that it uploads, is a log of LevelDB's kind: blocks of
 32 KiB with checked pieces of records, each a protobuf `Record` of wandb_internal.proto.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import methods
-from rltrace.adapters.table.stated import at
+from rltrace.adapters.table.stated import at, not_none
 from rltrace.adapters.table.steps import step_is
 from rltrace.adapters.table.timers import labelled, start_stop
 from rltrace.adapters.table.weights import shape_bytes, version_is, weights_moved
@@ -80,8 +80,8 @@ def sample_ends(call: Call) -> None:
         return
     told = call.result[1]
     finish = Finish.LENGTH if told.get("truncated") else Finish.STOP
-    known = {"turns": told.get("turn_count"), "response_tokens": told.get("assistant_tokens")}
-    columns = {name: int(value) for name, value in known.items() if value is not None}
+    known = not_none(turns=told.get("turn_count"), response_tokens=told.get("assistant_tokens"))
+    columns = {name: int(value) for name, value in known.items()}
     call.state.set(end_ns=call.end_ns, finish=finish, **columns)
 
 

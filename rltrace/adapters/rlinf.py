@@ -31,7 +31,6 @@ _ROLLOUT = f"{_WORKERS}.rollout"
 _FSDP = f"{_WORKERS}.actor.fsdp_actor_worker:FSDPActor"
 _MEGATRON = f"{_WORKERS}.actor.megatron_actor_worker:MegatronActor"
 _EMBODIED = f"{_WORKERS}.actor.embodied_fsdp_actor_worker:EmbodiedFSDPActor"
-_EMBODIED_BEFORE = f"{_WORKERS}.actor.fsdp_actor_worker:EmbodiedFSDPActor"  # until 0.3
 _SGLANG = f"{_ROLLOUT}.sglang.sglang_worker:SGLangWorker"
 _VLLM = f"{_ROLLOUT}.vllm.vllm_worker:VLLMWorker"
 _HF = f"{_ROLLOUT}.hf.huggingface_worker:MultiStepRolloutWorker"
@@ -49,7 +48,7 @@ def worker_made(call: Call) -> None:
 
 
 def waits(call: Call) -> bool:
-    """Or it comes back at once, with something to wait for."""
+    """Else it comes back at once, with something to wait for."""
     return not call.argument("async_op")
 
 
@@ -88,7 +87,7 @@ class RLinf(TableAdapter):
         Hook(f"{_FSDP}.inference_step", "logprob"),
         Hook(f"{_FSDP}.training_step", "train"),
         *formerly(
-            {_EMBODIED: _EMBODIED_BEFORE},
+            {_EMBODIED: f"{_WORKERS}.actor.fsdp_actor_worker:EmbodiedFSDPActor"},  # until 0.3
             Hook(f"{_EMBODIED}.run_training", "train"),
             phase_row("transfer", f"{_EMBODIED}.sync_model_to_rollout"),
         ),

@@ -135,8 +135,8 @@ class Counted:
 
 
 class Lines:
-    """Iterates over a text's lines. One that is too long (`too_long` are their numbers) is given as
-    an empty line."""
+    """Iterates over a text's lines. One that is too long (its number is in `too_long`) comes as an
+    empty line, so that all others keep their numbers."""
 
     def __init__(self, text: TextIO) -> None:
         self._text = text
@@ -187,7 +187,7 @@ def files_of(path: Path, mark: bytes, *patterns: str) -> list[Path]:
 
 
 def begins_with(path: Path, *marks: bytes) -> bool:
-    """Whether all of these are in a file's first bytes, as far as it can be read."""
+    """Whether all of these are in a file's first bytes; not where it cannot be read."""
     try:
         start = start_of(path)
     except OSError:

@@ -63,7 +63,7 @@ _TIMED = ("chrome", "otlp", "torchtitan")
 
 
 def looks_like(path: Path, framework: str) -> str:
-    """What a file looks like, for the end of a sentence; empty where that is nothing else."""
+    """What a file looks like, to end a sentence; empty where `framework` itself may read it."""
     for name, what, marks in _FORMS:
         if begins_with(path, *marks):
             return "" if name == framework else f"it looks like {what}: rltrace import {name}"

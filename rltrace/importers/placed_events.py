@@ -159,7 +159,7 @@ def mapped(
 
 
 def numbered(spans: Iterable[PlacedSpan]) -> tuple[PlacedSpan, ...]:
-    """By time. If no step has a number, they are counted from 0 in each process."""
+    """The spans by time. If no step has a number, steps are counted from 0 in each process."""
     ordered = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
     steps = [span for span in ordered if span.stage == Stage.STEP]
     if any(span.step >= 0 for span in steps):

@@ -21,8 +21,8 @@ from rltrace.trace.vocabulary import Stage
 
 @dataclass(frozen=True)
 class Told:
-    """What a log tells of its trainer ("" for unknown), of the timers of a step, metric -> stage,
-    of which stage it has nothing, and of which metrics are not what they say. See schemes.toml."""
+    """What a log tells: its trainer's name, placement and version ("" for unknown), the timers of a
+    step, metric -> stage, and what the log or a metric does not say. See schemes.toml."""
 
     trainer: str = ""
     placement: str = ""
@@ -46,7 +46,8 @@ Tell = Callable[[Told, list[LogRecord], Mapping[str, str]], Told]
 
 @dataclass(frozen=True)
 class Scheme:
-    """`table` of schemes.toml, `settings` to look for, a function for what neither can `tell`."""
+    """How a framework logs: `table` of schemes.toml, `settings` to look for, what else to
+    `tell`."""
 
     framework: str
     table: Mapping[str, Any]

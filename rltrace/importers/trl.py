@@ -216,7 +216,7 @@ def _record(step: int, line: dict[str, Any]) -> LogRecord:
 
 
 def _of_steps(records: tuple[LogRecord, ...]) -> Iterator[LogRecord]:
-    """With TRL's own names, each at its step of training, with the blocks on the way added up."""
+    """The records with TRL's own names, each at its step, with blocks on the way added up."""
     waiting: dict[str, float] = {}
     for record in records:
         metrics: dict[str, float] = {}

@@ -39,7 +39,7 @@ def step_begins(call: Call) -> None:
 
 
 def rollout_built(call: Call) -> None:
-    """By the server's clock; a rollout that never ran has no row."""
+    """Times are the server's clock's; a rollout that never ran has no row."""
     built = call.result
     if built is None or built.running_at is None or built.finished_at is None:
         return

@@ -151,7 +151,7 @@ def _task() -> int | None:
 
 
 def _evaluates(engine: Any) -> bool:
-    """Before 0.5.2 nothing says so; but an engine of its own evaluates samples of any age."""
+    """Before 0.5.2 told by an engine of its own, whose samples may be of any age."""
     for name in ("areal.infra.workflow_context", "areal.core.workflow_context"):
         if name in sys.modules:
             return bool(sys.modules[name].get().is_eval)

@@ -59,8 +59,8 @@ def version_at(time_ns: int, otherwise: int) -> int:
 
 
 def tensor_stage(call: Call) -> str | None:
-    """An update that was broken off begins anew with the same tensor, or a version that is
-    staged."""
+    """The first tensor of an update begins its span. One that was broken off begins anew with the
+    same tensor, or a version that is staged."""
     name = str(call.argument("name"))
     if not _update or _update[0].first == name or name.startswith(_STAGE):
         _update[:] = [_ArrivingUpdate(name)]

@@ -74,7 +74,7 @@ _models: dict[int, tuple[int, int]] = {}
 
 
 def _model(trainer: Any) -> tuple[int, int]:
-    """Tensors and bytes of an update. Of a model that sees, only what is trained is sent."""
+    """Tensors and bytes of an update, counted once: of a model that sees, what is trained."""
     if id(trainer) not in _models:
         sees = getattr(trainer.actor, "is_vlm", False)
         parameters = trainer.actor.model.module.parameters()

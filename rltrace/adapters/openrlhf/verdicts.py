@@ -114,7 +114,7 @@ def verdict_wanted(call: Call) -> None:
 
 
 def _watch(cls: Any, method: str, stage: str | None, **readers: Any) -> None:
-    """Hooks the method where the user's class, or one that it inherits from, defines it."""
+    """Hooks the method where the user's class, or a base of it, defines it."""
     owner = next((base for base in cls.__mro__ if method in vars(base)), None)
     if owner is None or owner.__module__ == OWN or (owner, method) in _watched:
         return

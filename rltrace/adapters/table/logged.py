@@ -23,7 +23,7 @@ def logged(argument: str, prefix: str = "") -> Reader:
 
 
 def record_figures(call: Call, figures: dict[Any, Any], prefix: str = "") -> None:
-    """Each number of a mapping as a row of `samples`; on a device, the job would wait for it."""
+    """Each number on the host as a row of `samples`; for one on a device the job would wait."""
     recorder, now = call.recorder, time.monotonic_ns()
     for name, value in figures.items():
         if is_number(value):

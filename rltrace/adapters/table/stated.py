@@ -6,7 +6,7 @@ from typing import Any
 
 
 def at(config: Any, *paths: str) -> Any:
-    """What a configuration of mappings and objects has at the first of some dotted paths."""
+    """What a configuration has at the first of some dotted paths that is there; else None."""
     for path in paths:
         found = config
         for name in path.split("."):

@@ -76,7 +76,7 @@ def judged(call: Call) -> None:
 
 
 def _length(ids: list[int], ends: set[int], pad: int | None) -> tuple[int, bool]:
-    """Tokens before what fills a sample up, maybe with its end, and whether it came to that."""
+    """Tokens of a sample without what fills it up (maybe its end), and whether it ended."""
     for place, token in enumerate(ids):
         if token in ends:
             return place + 1, True

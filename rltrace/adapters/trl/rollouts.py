@@ -182,15 +182,14 @@ def _is_of(call: Call, row: Any, sample: Any, sampled: Sampled, **more: int) -> 
 def lengths(sample: Any) -> tuple[int, int]:
     """Tokens before the first that the policy made, and those that it made."""
     mask = sample.completion_mask
-    if isinstance(mask, list):
+    if isinstance(mask, list):  # before 1.16
         return mask.index(1) if 1 in mask else len(mask), sum(mask)
     made = int(mask.sum())
     return int(mask.argmax()) if made else len(mask), made
 
 
 class Ids:
-    """Ids of samples at one end of the queue, from version, tokens and how many like it came
-    before."""
+    """Ids at one end of the queue: of version, tokens, and how many such samples came before."""
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}  # how often a sample has come, by what it is

@@ -11,7 +11,7 @@ from rltrace.trace.vocabulary import SyncRole, Transport
 
 
 class _Update:
-    """What has gone out so far, -1 for nothing."""
+    """The update that is being sent: what has gone out so far, -1 for nothing."""
 
     bytes = -1
     tensors = 0
@@ -105,13 +105,10 @@ def published(call: Call) -> None:
     main = trainer.accelerator.is_main_process
     recorder.version = int(trainer.model_version) if main else max(recorder.version, 0) + 1
     call.span.set(version=recorder.version)
-    if main:
-        if _update.transport == Transport.NCCL and not _is_trls(trainer):
-            _update.transport = -1
-        _row(call)
-
-
-def _is_trls(trainer: Any) -> bool:
-    """Whether TRL's own client sends, and not one of the user's."""
+    if not main:
+        return
     sender = getattr(trainer, "weight_transfer", None) or getattr(trainer, "rollout_worker", None)
-    return type(sender).__module__.split(".")[0] == "trl"
+    is_trls = type(sender).__module__.split(".")[0] == "trl"  # and no client of the user's
+    if _update.transport == Transport.NCCL and not is_trls:
+        _update.transport = -1
+    _row(call)

@@ -106,7 +106,7 @@ def judging(call: Call) -> None:
 
 
 def judged(call: Call) -> None:
-    """Latency is as the agent loop sees it, which may bring a verdict of its own."""
+    """The latency is the agent loop's; there is none where it brought its own verdict."""
     rollout = _current.get()
     outputs = _outputs(call)
     if rollout is None or rollout.id is None:

@@ -22,7 +22,8 @@ _Event = tuple[dict[str, Any], float, float]
 
 
 def read(path: Path, mapping: Path) -> ImportedRun:
-    """Errors: `RltraceError` for no trace, no mapping, or names that the trace does not have."""
+    """Reads a trace by a mapping. Errors: `RltraceError` for what is no trace, no mapping, or where
+    none of the names in the mapping is in the trace."""
     names = read_names(mapping)
     objects = read_objects(path, "traceEvents")
     return lay_out(path, objects, names, names.framework)

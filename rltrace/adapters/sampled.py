@@ -21,8 +21,7 @@ class Sampled:
     def __init__(self, most: int = 1 << 16) -> None:
         self._answers: dict[bytes, None] = {}
         self._most = most
-        self.count = 0
-        """How many there were, those that have been forgotten included."""
+        self.count = 0  # of all, those that have been forgotten included
 
     def add(self, *answers: Iterable[int]) -> None:
         packed = [_packed(ids) for ids in answers]

@@ -46,8 +46,7 @@ Tell = Callable[[Told, list[LogRecord], Mapping[str, str]], Told]
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a framework logs: `table` of schemes.toml, `settings` to look for, what else to
-    `tell`."""
+    """How a framework logs: its `table` in schemes.toml, `settings` to look for, more to `tell`."""
 
     framework: str
     table: Mapping[str, Any]

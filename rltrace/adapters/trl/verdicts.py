@@ -59,12 +59,11 @@ def function_ends(call: Call) -> None:
         return
     name, span, start_ns = known
     span.end()
-    end_ns = monotonic_ns()
-    scoring.times_ns[name] = (start_ns, end_ns)
+    times_ns = scoring.times_ns[name] = (start_ns, monotonic_ns())
     error = call.argument("exc_val")
     outcome = Outcome.TIMEOUT if isinstance(error, TimeoutError) else Outcome.ERROR
     for sample in buffer.made or () if error is not None else ():
-        verdict(call, sample.id, name, None, (start_ns, end_ns), outcome=outcome)
+        verdict(call, sample.id, name, None, times_ns, outcome=outcome)
 
 
 def judged(call: Call) -> None:

@@ -18,8 +18,7 @@ from typing import Any
 from rltrace.importers.log import Counted, LogRecord, Torn, is_text
 from rltrace.importers.log_numbers import ns
 
-MARK = "tfevents"
-"""What the name of every event file has in it."""
+MARK = "tfevents"  # what the name of every event file has in it
 
 _HEADER = struct.Struct("<QI")
 _CHECKSUM_BYTES = 4

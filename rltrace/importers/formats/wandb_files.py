@@ -18,8 +18,7 @@ from rltrace.importers.formats.event_files import fields
 from rltrace.importers.log import LogRecord, Torn, split
 from rltrace.importers.log_numbers import ns
 
-SUFFIX = ".wandb"
-"""What the name of every such file ends with."""
+SUFFIX = ".wandb"  # what the name of every such file ends with
 
 _START = b":W&B\xe1\xbe\x00"  # mark, magic number, version
 _BLOCK_BYTES = 32768  # the first one begins with _START

@@ -44,7 +44,7 @@ _BEFORE = {"slime.observability": "slime.utils"}
 
 
 class _Evaluation:
-    on = False  # whether the manager evaluates: it does so while it generates nothing else
+    on = False  # the manager evaluates, while it generates nothing else
 
 
 def rollout_begins(call: Call) -> None:

@@ -64,8 +64,12 @@ def read_all(files: Iterable[Path]) -> Objects:
 def _pieces(path: Path, text: str, array: str, changed_ns: int) -> Objects:
     """Objects one after another, as in lines or in an array whose end is missing."""
     start = _ARRAY.search(text) if array == "traceEvents" else None
-    values = list(_objects(text, start.end() if start else len(text) - len(text.lstrip("["))))
-    found, skipped = _dicts(values), values.count(None)
+    found: list[dict[str, Any]] = []
+    skipped = 0
+    for value in _objects(text, start.end() if start else len(text) - len(text.lstrip("["))):
+        skipped += value is None
+        if isinstance(value, dict):
+            found.append(value)
     if not found:
         raise RltraceError(f"{path} is no JSON of a trace: no whole object is in it")
     note = f"skipped: {skipped} piece{'s' * (skipped > 1)} that is no whole object"

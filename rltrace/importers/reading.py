@@ -30,8 +30,9 @@ Settings = Mapping[str, re.Pattern[str]]
 _Read = Callable[[Path, Settings], tuple[list[LogRecord], list[str], dict[str, str]]]
 """Gives the records of a file, what was skipped, and what of the settings was found."""
 
-_EVENTS = event_files.read, "TensorBoard events", "event files", "scalars"
-_WANDB = wandb_files.read, "wandb file", "wandb files", "history"
+_Form = tuple[_Read, str, str, str]
+_EVENTS: _Form = event_files.read, "TensorBoard events", "event files", "scalars"
+_WANDB: _Form = wandb_files.read, "wandb file", "wandb files", "history"
 
 
 def read_log(path: Path, settings: Settings | None = None) -> Log:
@@ -46,9 +47,9 @@ def read_log(path: Path, settings: Settings | None = None) -> Log:
         start = start_of(path)
         check_filled(path, start)
         if event_files.looks_like(start, path.name):
-            return _in_turn(path, [path], settings, *_EVENTS)
+            return _in_turn(path, [path], settings, _EVENTS)
         if wandb_files.looks_like(start):
-            return _in_turn(path, [path], settings, *_WANDB)
+            return _in_turn(path, [path], settings, _WANDB)
         return _read_text(path, start, settings)
 
 
@@ -88,7 +89,7 @@ def _read_directory(path: Path, settings: Settings) -> Log:
     events = _files(path, f"*{event_files.MARK}*")
     if events:
         _check_one(path, sorted({file.parent for file in events}), "event files")
-        return _in_turn(path, events, settings, *_EVENTS)
+        return _in_turn(path, events, settings, _EVENTS)
     runs = _files(path, f"*{wandb_files.SUFFIX}")
     if not runs:
         raise RltraceError(
@@ -97,7 +98,7 @@ def _read_directory(path: Path, settings: Settings) -> Log:
         )
     first_of_run = {file.name: file for file in reversed(runs)}
     _check_one(path, sorted(first_of_run.values()), "wandb's files")
-    return _in_turn(path, runs, settings, *_WANDB)
+    return _in_turn(path, runs, settings, _WANDB)
 
 
 def _files(path: Path, pattern: str) -> list[Path]:
@@ -112,16 +113,9 @@ def _check_one(path: Path, places: list[Path], what: str) -> None:
         raise WrongUsage(f"{path} holds {what} of several experiments: name one of {names}")
 
 
-def _in_turn(
-    path: Path,
-    files: list[Path],
-    settings: Settings,
-    read: _Read,
-    kind: str,
-    kinds: str,
-    holds: str,
-) -> Log:
+def _in_turn(path: Path, files: list[Path], settings: Settings, form: _Form) -> Log:
     """Files in the order of their first record: a job that was restarted began a new one."""
+    read, kind, kinds, holds = form
     parts: list[list[LogRecord]] = []
     skipped: list[str] = []
     said: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""One file a framework: what to hook and what each hook reads. Found through entry points."""
+"""What to hook in each framework; adapters are found through entry points."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""NeMo-RL: the driver's timer, rollouts by sample, passes of the policy, refits with their bytes.
+"""NeMo-RL: timer, rollouts by sample, passes of the policy, refits.
 
-In the asynchronous trainer generation is seen in the collector's process, and what the driver times
-as exposed generation is its waiting. Nothing in a sample names it, so its lag is known as the
-framework's own average only (`train/avg_trajectory_age`).
+The asynchronous trainer generates in the collector's process; what its driver times as exposed
+generation is waiting. Nothing in a sample names it, so of lag only an average is known.
 """
 
 from __future__ import annotations
@@ -10,37 +9,30 @@ from __future__ import annotations
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import methods
-from rltrace.adapters.table.stated import at
+from rltrace.adapters.table.stated import at, not_none
 from rltrace.adapters.table.steps import step_is
-from rltrace.adapters.table.timers import start_stop
+from rltrace.adapters.table.timers import labelled, start_stop
 from rltrace.adapters.table.weights import shape_bytes, version_is, weights_moved
 from rltrace.hooks.hook import Call, Hook
 from rltrace.trace.vocabulary import Finish, SyncRole
 
-LABELS = {
-    "total_step_time": "step",
-    "generation": "rollout",
-    "exposed_generation": "wait",
-    "idle/": "wait",
-    "policy_and_reference_logprobs": "",  # by call, the two apart
-    "get_logprobs/": "",
-    "get_reference_policy_logprobs/": "",
-    "policy_training": "train",
-    "policy_training/": "",
-    "prepare_for_generation/total": "switch",
-    "prepare_for_generation/": "",
-    "prepare_for_generation": "sync",  # 0.3
-    "weight_sync": "",  # by call
-    "offload_before_refit": "switch",
-    "training_prep": "switch",
-    "logprob_inference_prep": "switch",
-    "data_processing": "data",
-    "reward_calculation": "other",  # the baselines; verdicts are reached while it generates
-    "checkpointing": "checkpoint",
-    "total_validation_time": "eval",
-    "dynamic_sampling": "other",
-}
-"""NeMo-RL's timer -> stage; the metric is `timing/train/<label>`."""
+LABELS = labelled(
+    # Weights and log-probs, the two kinds apart, are seen by call.
+    no_span="policy_and_reference_logprobs get_logprobs/ get_reference_policy_logprobs/ "
+    "policy_training/ prepare_for_generation/ weight_sync",
+    step="total_step_time",
+    rollout="generation",
+    wait="exposed_generation idle/",
+    train="policy_training",
+    switch="prepare_for_generation/total offload_before_refit training_prep logprob_inference_prep",
+    sync="prepare_for_generation",  # 0.3
+    data="data_processing",
+    # The baselines: verdicts are reached while it generates.
+    other="reward_calculation dynamic_sampling",
+    checkpoint="checkpointing",
+    eval="total_validation_time",
+)
+"""NeMo-RL's timers; the metric is `timing/train/<label>`."""
 
 _ROLLOUTS = "nemo_rl.experience.rollouts"
 _GRPO = "nemo_rl.algorithms.grpo"
@@ -49,54 +41,47 @@ _TIMER = "nemo_rl.utils.timer:Timer"
 
 
 class _Weights:
-    """What a refit moves: told once, when it is prepared."""
-
-    size_bytes = -1
+    size_bytes = -1  # what a refit moves: told once, when it is prepared
     version = 0
 
 
 def training_begins(call: Call) -> None:
-    """The driver's loop begins, in either trainer; steps count on from the checkpoint."""
+    """In either trainer; steps count on from the checkpoint."""
     shares = at(call.argument("master_config"), "policy.generation.colocated.enabled")
     is_async = call.function.__name__.startswith("async")
-    placement = "async" if is_async else _PLACEMENTS.get(shares, "")
+    known = {True: "colocated", False: "disaggregated"}
+    placement = "async" if is_async else known.get(shares, "")
     call.recorder.describe(role="controller", placement=placement)
     step = at(call.argument("grpo_save_state"), "current_step")
     if step is not None:
         call.recorder.step = int(step) - 1
 
 
-_PLACEMENTS = {True: "colocated", False: "disaggregated"}
-
-
 def refit_prepared(call: Call) -> None:
     """The names, shapes and types of what a refit will move are known."""
     described = (call.result or {}).values()
     sizes = [shape_bytes(*each[:2]) for each in described if isinstance(each, list | tuple)]
-    known = bool(sizes) and None not in sizes
-    _Weights.size_bytes = sum(size for size in sizes if size is not None) if known else -1
+    known = [size for size in sizes if size is not None]
+    _Weights.size_bytes = sum(known) if sizes and known == sizes else -1
 
 
 def refitted(call: Call) -> None:
-    """The engines have new weights."""
     if call.exception is None:
         _Weights.version += 1
         weights_moved(call, SyncRole.SOURCE, _Weights.version, _Weights.size_bytes)
 
 
 def sample_begins(call: Call) -> None:
-    """A sample's conversation begins."""
     call.state = call.row("trajectories")
 
 
 def sample_ends(call: Call) -> None:
-    """A sample's conversation is over: its turns and lengths."""
     if call.state is None or call.result is None:
         return
     told = call.result[1]
     finish = Finish.LENGTH if told.get("truncated") else Finish.STOP
-    known = {"turns": told.get("turn_count"), "response_tokens": told.get("assistant_tokens")}
-    columns = {name: int(value) for name, value in known.items() if value is not None}
+    known = not_none(turns=told.get("turn_count"), response_tokens=told.get("assistant_tokens"))
+    columns = {name: int(value) for name, value in known.items()}
     call.state.set(end_ns=call.end_ns, finish=finish, **columns)
 
 
@@ -111,8 +96,6 @@ def step_logged(call: Call) -> None:
 
 
 class NemoRL(TableAdapter):
-    """The adapter for NeMo-RL."""
-
     framework = "nemo_rl"
     versions = ">=0.3,<0.8"
     labels = LABELS
@@ -120,11 +103,7 @@ class NemoRL(TableAdapter):
         Hook(f"{_GRPO}:grpo_train", before=training_begins),
         Hook(f"{_GRPO}:async_grpo_train", before=training_begins, versions=">=0.4"),
         *methods(_ROLLOUTS, "run_multi_turn_rollout run_async_multi_turn_rollout", "rollout"),
-        Hook(
-            f"{_ROLLOUTS}:run_async_nemo_gym_rollout",
-            "rollout",
-            versions=">=0.5",
-        ),
+        Hook(f"{_ROLLOUTS}:run_async_nemo_gym_rollout", "rollout", versions=">=0.5"),
         Hook(f"{_ROLLOUTS}:run_sample_multi_turn_rollout", before=sample_begins, after=sample_ends),
         Hook(f"{_ROLLOUTS}:calculate_rewards", "reward"),
         Hook(f"{_POLICY}.get_reference_policy_logprobs", "reference"),

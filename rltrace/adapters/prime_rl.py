@@ -1,7 +1,7 @@
-"""prime-rl: episodes with the span of versions that generated them, weights out and in.
+"""prime-rl: episodes with the versions that generated them, weights out and in.
 
-Its trainer is one function without a timer: a step begins where it waits for its batch, and how
-long forward and backward took is among its own figures only. Versions are the trainer's steps.
+Its trainer is one function without a timer: a step begins where it waits for its batch. How long
+forward and backward took is among its figures only. Versions are the trainer's steps.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from typing import Any
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly
+from rltrace.adapters.table.samples import use
 from rltrace.adapters.table.steps import step_begins, step_is
-from rltrace.adapters.table.weights import tensor_bytes, weights_moved
+from rltrace.adapters.table.weights import phase_row, tensor_bytes, weights_moved
 from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Fate, Stage, SyncRole
 
 _MOST_WAITING = 100_000  # traces that have been generated and not yet trained on
 _waiting: dict[int, Any] = {}  # their rows, by trajectory
+_SENDERS = "prime_rl.transports.weights"
+_WATCHER = "prime_rl.orchestrator.watcher:WeightWatcher"
+_MONITOR = "prime_rl.utils.monitor.multi:MultiMonitor"
 
 
 def episode_ends(call: Call) -> None:
-    """An episode is back: each of its traces is a sample."""
+    """Each trace of an episode is a sample."""
     if call.stage != Stage.ROLLOUT:
         return
     for trace in getattr(call.result, "traces", ()):
@@ -34,8 +38,7 @@ def episode_ends(call: Call) -> None:
 
 
 def episode_used(call: Call) -> None:
-    """The batch of a step takes an episode: by which versions it was generated, prime-rl says as
-    a span; what trains on it is the step before's."""
+    """prime-rl says the versions that generated it; the step before's trains on it."""
     episode, step = call.argument("episode"), int(call.argument("training_step"))
     policy = call.function.__globals__["train_work"](episode).policy
     for trace in getattr(episode, "traces", ()):
@@ -45,7 +48,7 @@ def episode_used(call: Call) -> None:
             continue  # asked once more: prime-rl does for each of its figures
         if policy is not None:
             row.set(first_version=int(policy.start), last_version=int(policy.end))
-        call.row("uses", trajectory=number, step=step, version=step - 1, fate=Fate.TRAINED)
+        use(call, number, Fate.TRAINED, step=step, version=step - 1)
 
 
 def update_begins(call: Call) -> None:
@@ -58,15 +61,13 @@ def update_ends(call: Call) -> None:
 
 
 def broadcast_begins(call: Call) -> None:
-    """The trainer is about to send the weights of a step."""
-    version = int(call.argument("step"))
-    call.recorder.version = version
+    version = call.recorder.version = int(call.argument("step"))
     step_is(call.recorder, version)
     call.span.set(version=version, step=version)
 
 
 def broadcast_ends(call: Call) -> None:
-    """It has: the parameters of its model, which the first rank gathers from all."""
+    """The trainer has sent the parameters of its model, which the first rank gathers from all."""
     if call.exception is None and os.environ.get("RANK", "0") == "0":
         size = tensor_bytes(call.argument("model").parameters())
         weights_moved(call, SyncRole.SOURCE, int(call.argument("step")), size)
@@ -79,8 +80,6 @@ def batch_awaited(call: Call) -> str:
 
 
 class PrimeRL(TableAdapter):
-    """The adapter for prime-rl."""
-
     framework = "prime_rl"
     versions = ">=0.8,<0.9"
     calls = (
@@ -90,33 +89,20 @@ class PrimeRL(TableAdapter):
             **either(lambda call: type(call.self).__name__ != "EvalEnv", "rollout", "eval"),
         ),
         Hook("prime_rl.orchestrator.utils:episode_staleness", before=episode_used, optional=True),
-        Hook(
-            "prime_rl.orchestrator.watcher:WeightWatcher.apply_policy_update",
-            "sync",
-            phase="load",
-            before=update_begins,
-            after=update_ends,
-        ),
+        phase_row("load", f"{_WATCHER}.apply_policy_update", update_begins, update_ends),
         *formerly(
-            {"prime_rl.transports.weights": "prime_rl.trainer.rl.broadcast"},
+            {_SENDERS: "prime_rl.trainer.rl.broadcast"},
             *(
-                Hook(
-                    f"prime_rl.transports.weights.{sender}.broadcast_weights",
-                    "sync",
-                    phase="transfer",
-                    before=broadcast_begins,
-                    after=broadcast_ends,
+                phase_row("transfer", f"{_SENDERS}.{sender}", broadcast_begins, broadcast_ends)
+                for sender in (
+                    "filesystem:FileSystemWeightBroadcast.broadcast_weights",
+                    "nccl:NCCLWeightBroadcast.broadcast_weights",
                 )
-                for sender in ("filesystem:FileSystemWeightBroadcast", "nccl:NCCLWeightBroadcast")
             ),
         ),
         Hook("prime_rl.trainer.rl.data:DataLoader.wait_for_batch", batch_awaited, stages=("wait",)),
     )
     sinks = (
         Hook("prime_rl.monitors:log", before=logged("data"), optional=True),
-        Hook(
-            "prime_rl.utils.monitor.multi:MultiMonitor.log",
-            before=logged("metrics"),
-            optional=True,
-        ),
+        Hook(f"{_MONITOR}.log", before=logged("metrics"), optional=True),
     )

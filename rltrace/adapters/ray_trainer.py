@@ -1,10 +1,8 @@
-"""The built-in trainer (`rltrace.trainer`), seen from outside: what to hook and what to read.
+"""The built-in trainer (`rltrace.trainer`): what to hook and read.
 
-Every quantity is read where it is known: generation in the engine, verdicts in the reward workers,
-fates and ratios where the controller books them (a learner that dies takes its updates with it),
-weights at both ends of the object store. Rollout is when an engine generates, not when a sample
-waits for a tool. What is not known there stays unknown: the actors' spans have no step, since no
-actor knows which one will train on its samples.
+Fates and ratios are read where the controller books them, as a learner that dies takes its updates
+with it. Rollout is when an engine generates, not when a sample waits for a tool. The actors' spans
+have no step, since no actor knows which one will train on its samples.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from rltrace.adapters.table.logged import record_figures
+from rltrace.adapters.table.samples import use
 from rltrace.adapters.table.weights import parameter_count
 from rltrace.hooks.hook import Adapter, Call, Hook
 from rltrace.hooks.identity import identify
@@ -119,18 +118,12 @@ def _train(call: Call) -> None:
 
 
 def _used(call: Call) -> None:
-    """Samples were trained on, all of a step at once, or one was dropped."""
     report = call.argument("report")
     if report is not None and report.updates:
         record_figures(call, {"loss": report.loss, "kl": report.kl})
-    for use in [call.result] if report is None else report.uses:
-        call.row(
-            "uses",
-            trajectory=identify(use.trajectory),
-            step=call.recorder.step,
-            fate=codes_of("Fate")[use.fate],
-            **{name: getattr(use, name) for name in _USE},
-        )
+    for one in [call.result] if report is None else report.uses:
+        fate = codes_of("Fate")[one.fate]
+        use(call, identify(one.trajectory), fate, **{name: getattr(one, name) for name in _USE})
 
 
 def _published(call: Call) -> None:
@@ -174,8 +167,6 @@ _STORE = "rltrace.sync.object_store:ObjectStore"
 
 
 class RayTrainer(Adapter):
-    """The built-in trainer."""
-
     framework = _TRAINER
     hooks = (
         Hook(f"{_TRAINER}.run:run", before=_controller),

@@ -1,4 +1,4 @@
-"""Relax, a descendant of slime: the same samples, timer and buckets at other places.
+"""Relax, a descendant of slime: samples, timer and buckets at other places.
 
 Its rollout and its actors are services that run on their own, so no step is told here; the timer
 and the samples are. Which weights a service holds, it tells its coordinator only.
@@ -17,19 +17,15 @@ LABELS = {**slime.LABELS, "rollout": "", "update_weights": "sync"}
 """Relax's timer -> stage; the metric is `perf/<label>_time`. Samples are seen by call."""
 
 _SAMPLES = "relax.engine.rollout.sglang_rollout"
-_WEIGHTS = (
-    "relax.backends.megatron.weight_update.update_weight_from_distributed:"
-    "UpdateWeightFromDistributed"
-)
+_UPDATE = "relax.backends.megatron.weight_update.update_weight_from_distributed"
+_WEIGHTS = f"{_UPDATE}:UpdateWeightFromDistributed"
+_CLIENT = "relax.distributed.checkpoint_service.client.engine:CheckpointEngineClient"
 _TIMER = "relax.utils.timer:Timer"
-
 
 _sending = Sending(lambda call: call.self.weight_version)
 
 
 class Relax(TableAdapter):
-    """The adapter for Relax."""
-
     framework = "relax.engine"  # others are called relax too
     labels = LABELS
     calls = (
@@ -43,11 +39,7 @@ class Relax(TableAdapter):
         _sending.bucket_row(
             f"{_WEIGHTS}._update_bucket_weights_from_distributed", "converted_named_tensors"
         ),
-        Hook(
-            "relax.distributed.checkpoint_service.client.engine:"
-            "CheckpointEngineClient.update_weights_for_rollout",
-            "sync",
-        ),
+        Hook(f"{_CLIENT}.update_weights_for_rollout", "sync"),
     )
     timers = start_stop(
         f"{_TIMER}.start", f"{_TIMER}.end", LABELS, lambda call: str(call.argument("name"))

@@ -1,4 +1,4 @@
-"""RLYX: the four functions of its trainer, which is run as `python -m rlyx.trainers.train_gsm8k`.
+"""RLYX: the four functions of its trainer, `rlyx.trainers.train_gsm8k`.
 
 The reference pass is inside the loss, so it cannot be told from training. Each step uses what the
 step itself generated: there is no lag.
@@ -30,8 +30,6 @@ def weights_sent(call: Call) -> None:
 
 
 class RLYX(TableAdapter):
-    """The adapter for RLYX."""
-
     framework = "rlyx"
     calls = (
         Hook(f"{_TRAINER}:perform_rollout", rollout_stage, stages=("rollout",)),

@@ -1,9 +1,7 @@
-"""ROLL: the timers of its pipelines and environment managers, generation and verdicts in the
-workers, weights by bucket.
+"""ROLL: timers of pipelines and environments, generation and verdicts, weights by bucket.
 
-ROLL times with the package `codetiming`, whose timers others may use too: a label that the table
-does not have is `other`. In an asynchronous pipeline what the driver times as generation is its
-waiting. Versions are ROLL's steps, as it updates the weights once each.
+ROLL times with `codetiming`, whose timers others may use too. In an asynchronous pipeline what the
+driver times as generation is its waiting. Versions are steps, as each updates the weights once.
 """
 
 from __future__ import annotations
@@ -11,49 +9,39 @@ from __future__ import annotations
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.steps import step_is
-from rltrace.adapters.table.timers import Labels, stage_of, start_stop
+from rltrace.adapters.table.timers import Labels, labelled, stage_of, start_stop
 from rltrace.adapters.table.weights import Sending
 from rltrace.hooks.hook import Call, Hook
 
-LABELS = {
-    "step_total": "step",
-    "pipeline_step_total": "step",
-    "step_generate": "rollout",
-    "rollout": "rollout",
-    "generate": "",  # an environment's turn: its request is seen by call
-    "step": "env",
-    "reset": "env",
-    "cal_ref_log_probs": "reference",
-    "cal_old_log_probs_values": "logprob",
-    "step_train": "train",
-    "train_timer": "train",
-    "actor_train": "train",
-    "step_model_update": "sync",
-    "model_update": "sync",
-    "step_stop_server": "wait",
-    "shrink_sampler": "switch",
-    "expand_sampler": "switch",
-    "val_step": "eval",
-    "val": "eval",
-}
-"""Name of ROLL's timers -> stage; metrics are `time/<label>`, now and then under another name."""
+LABELS = labelled(
+    step="step_total pipeline_step_total",
+    rollout="step_generate rollout",
+    no_span="generate",  # an environment's turn: its request is seen by call
+    env="step reset",
+    reference="cal_ref_log_probs",
+    logprob="cal_old_log_probs_values",
+    train="step_train train_timer actor_train",
+    sync="step_model_update model_update",
+    wait="step_stop_server",
+    switch="shrink_sampler expand_sampler",
+    eval="val_step val",
+)
+"""ROLL's timers; metrics are `time/<label>`, now and then under another name."""
 
 _WORKER = "roll.pipeline.base_worker"
+_SCHEDULER = "roll.distributed.scheduler.reward_scheduler:RewardScheduler"
+_MATH = "roll.pipeline.rlvr.rewards.math_rule_reward_worker:MathRuleRewardWorker"
 _TRACKING = "roll.utils.tracking"
 _MEGATRON = "roll.third_party.megatron.model_update:MegatronWeightUpdater"
 _FSDP = "roll.third_party.fsdp2.model_update:FSDP2WeightUpdater"
-_AHEAD = frozenset({"step_generate", "rollout"})
-"""Labels that mean waiting where samples are generated ahead."""
+_AHEAD = ("step_generate", "rollout")  # waiting, where samples are generated ahead
 
 
 class _Pipeline:
-    """What the driver's pipeline has said of itself."""
-
     is_async = False
 
 
 def stage_in_pipeline(labels: Labels, label: str) -> str:
-    """The stage of a timer, as the pipeline runs."""
     return "wait" if _Pipeline.is_async and label in _AHEAD else stage_of(labels, label)
 
 
@@ -69,7 +57,6 @@ def update_begins(call: Call) -> None:
 
 
 def worker_begins(call: Call) -> None:
-    """A worker is given a batch, with the step that it is for."""
     data = call.argument("data")
     step = getattr(data, "meta_info", {}).get("global_step")
     if step is not None:
@@ -82,8 +69,6 @@ _sending = Sending(lambda call: None)
 
 
 class Roll(TableAdapter):
-    """The adapter for ROLL."""
-
     framework = "roll.pipeline"  # others are called roll too
     labels = LABELS
     calls = (
@@ -96,14 +81,8 @@ class Roll(TableAdapter):
         Hook(f"{_WORKER}:InferWorker.generate_request", "rollout"),
         Hook(f"{_WORKER}:ActorWorker.train_step", "train", before=worker_begins),
         Hook(f"{_WORKER}:RewardWorker.compute_rewards", "reward", before=worker_begins),
-        Hook(
-            "roll.distributed.scheduler.reward_scheduler:RewardScheduler.compute_rewards", "reward"
-        ),
-        Hook(
-            "roll.pipeline.rlvr.rewards.math_rule_reward_worker:"
-            "MathRuleRewardWorker.compute_rewards",
-            "reward",
-        ),
+        Hook(f"{_SCHEDULER}.compute_rewards", "reward"),
+        Hook(f"{_MATH}.compute_rewards", "reward"),
         _sending.update_row(f"{_MEGATRON}.model_update"),
         _sending.bucket_row(f"{_MEGATRON}._broadcast_to_infer_workers", "hf_named_weights"),
         _sending.update_row(f"{_FSDP}.model_update"),

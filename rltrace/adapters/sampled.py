@@ -1,8 +1,7 @@
-"""Whether the tokens that a sample is trained on are those that the policy sampled.
+"""Whether a sample is trained on the tokens that were sampled.
 
-Where the turns of an agent come back as text and are tokenized anew, the tokens may be other ones:
-they read the same, but nobody sampled them, and what an engine said of their probability holds for
-others. So what engines answered is held against what the trainer is given.
+Where an agent's turns come back as text and are tokenized anew, the tokens may be other ones, which
+nobody sampled. So what engines answered is held against what the trainer is given.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ class Sampled:
     def __init__(self, most: int = 1 << 16) -> None:
         self._answers: dict[bytes, None] = {}
         self._most = most
-        self.count = 0
-        """How many there were, those that have been forgotten included."""
+        self.count = 0  # of all, those that have been forgotten included
 
     def add(self, *answers: Iterable[int]) -> None:
         packed = [_packed(ids) for ids in answers]
@@ -64,8 +62,8 @@ class Sampled:
 
 
 def runs(ids: Sequence[int], mask: Any) -> Iterator[Sequence[int]]:
-    """The tokens that the policy is said to have made: `mask` is 1 there, and 0 where tools or an
-    environment have said something. Both are lists, or arrays with one dimension."""
+    """The tokens that the policy made, run by run: `mask` is 1 there, and 0 where tools or an
+    environment spoke. Both are lists, or arrays with one dimension."""
     made = bytes(mask.tolist() if hasattr(mask, "tolist") else mask)
     start = made.find(1)
     while start >= 0:

@@ -1,42 +1,35 @@
-"""slime: the rollout manager's samples and verdicts, the actors' timer, weights by bucket.
+"""slime: samples and verdicts, the actors' timer, weights by bucket.
 
-A step is what lies between two calls of the rollout manager's `generate`: all that its synchronous
-loop does for one rollout id (in `train_async.py`, training on the id before). Versions count weight
-updates, as slime's own do.
+A step lies between two calls of the rollout manager's `generate`: in the synchronous loop, all for
+one rollout id (in `train_async.py`, training on the one before). Versions count weight updates.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly, methods
-from rltrace.adapters.table.samples import finish
+from rltrace.adapters.table.samples import finish, versions_of
 from rltrace.adapters.table.stated import at
 from rltrace.adapters.table.steps import step_begins
-from rltrace.adapters.table.timers import start_stop
+from rltrace.adapters.table.timers import labelled, start_stop
 from rltrace.adapters.table.weights import Sending
 from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.identity import identify
 
-LABELS = {
-    "actor_train": "train",
-    "critic_train": "train",
-    "ref_log_probs": "reference",
-    "teacher_log_probs": "reference",
-    "log_probs": "logprob",
-    "values": "value",
-    "train_wait": "wait",
-    "data_preprocess": "data",
-    "sleep": "switch",
-    "wake_up": "switch",
-    "save_model": "checkpoint",
-    "ref_model_update": "other",
-    "train": "",  # all of the above in one
-    "update_weights": "",  # by call
-}
-"""slime's timer -> stage; the metric is `perf/<label>_time`."""
+LABELS = labelled(
+    train="actor_train critic_train",
+    reference="ref_log_probs teacher_log_probs",
+    logprob="log_probs",
+    value="values",
+    wait="train_wait",
+    data="data_preprocess",
+    switch="sleep wake_up",
+    checkpoint="save_model",
+    other="ref_model_update",
+    no_span="train update_weights",  # all of the above in one; by call
+)
+"""slime's timers; the metric is `perf/<label>_time`."""
 
 _MANAGER = "slime.ray.rollout:RolloutManager"
 _SAMPLES = "slime.rollout.sglang_rollout"
@@ -51,13 +44,10 @@ _BEFORE = {"slime.observability": "slime.utils"}
 
 
 class _Evaluation:
-    """Whether the manager evaluates: it does so while it generates nothing else."""
-
-    on = False
+    on = False  # the manager evaluates, while it generates nothing else
 
 
 def rollout_begins(call: Call) -> None:
-    """The driver asks for the samples of a rollout id: the step begins."""
     step_begins(int(call.argument("rollout_id")))
 
 
@@ -70,32 +60,27 @@ def evaluation_ends(call: Call) -> None:
 
 
 def sample_begins(call: Call) -> None:
+    """slime counts its samples over the whole run."""
     sample = call.argument("sample")
     if not call.argument("evaluation") and not isinstance(sample, list):
-        call.state = call.row("trajectories", **_identity(sample))
+        numbers = {"trajectory": ("sample", sample.index), "group": ("group", sample.group_index)}
+        known = {
+            column: identify(f"slime {what} {number}")
+            for column, (what, number) in numbers.items()
+            if number is not None
+        }
+        call.state = call.row("trajectories", **known)
 
 
 def sample_ends(call: Call) -> None:
-    """A sample comes back: with how it ended, its length and the versions that generated it."""
     sample = call.result
     if call.state is None or sample is None or isinstance(sample, list):
         return
-    versions = [int(v) for v in sample.weight_versions if str(v).isdigit()]
-    known = {"first_version": versions[0], "last_version": versions[-1]} if versions else {}
+    known = versions_of([int(v) for v in sample.weight_versions if str(v).isdigit()])
     known |= finish(getattr(sample.status, "value", sample.status))
     mask = getattr(sample, "loss_mask", None)  # without what tools answered
     tokens = sample.response_length if mask is None else sum(mask)
     call.state.set(end_ns=call.end_ns, response_tokens=tokens, **known)
-
-
-def _identity(sample: Any) -> dict[str, int]:
-    """slime counts its samples over the whole run."""
-    known = {}
-    if sample.index is not None:
-        known["trajectory"] = identify(f"slime sample {sample.index}")
-    if sample.group_index is not None:
-        known["group"] = identify(f"slime group {sample.group_index}")
-    return known
 
 
 def actor_placed(call: Call) -> None:
@@ -111,8 +96,6 @@ _sending = Sending(lambda call: at(call.self, "weight_updater.weight_version"))
 
 
 class Slime(TableAdapter):
-    """The adapter for slime."""
-
     framework = "slime"
     versions = ">=0.2,<0.4"
     labels = LABELS

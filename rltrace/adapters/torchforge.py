@@ -36,8 +36,6 @@ def metric_recorded(call: Call) -> None:
 
 
 class Torchforge(TableAdapter):
-    """The adapter for torchforge."""
-
     framework = "forge.observability"  # others are called forge too
     labels = LABELS
     calls = (

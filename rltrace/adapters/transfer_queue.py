@@ -1,12 +1,9 @@
-"""TransferQueue, the data plane of AsyncFlow: what is put and taken, how long that takes, and how
-long samples lie in between.
+"""TransferQueue, AsyncFlow's data plane: puts, gets, how long samples lie there.
 
-Clients put and get in their own processes. The controller, an actor of Ray's, is where every sample
-passes: there it is known when the first of a sample was put and when somebody first asked for it.
-That is its age, a row of `samples` each, whatever is added to the sample later. Whoever clears
-samples by their keys looks these up as one who reads them does, so what is looked up counts as
-asked for once it is known that it was not cleared by that. A policy version is in a sample only
-where the program puts it there, as the tag `version`.
+Clients put and get in their own processes. Every sample passes the controller, an actor of Ray's:
+its age is the time from the first put to the first request there. Who clears samples by their keys
+looks these up as a reader does, so that counts as a request once they were not cleared. A policy
+version is in a sample only where the program puts it there, as the tag `version`.
 """
 
 from __future__ import annotations
@@ -54,7 +51,6 @@ def put(call: Call) -> None:
 
 
 def got(call: Call) -> None:
-    """A batch has been fetched, by a process that may know its own version."""
     if call.exception is not None:
         return
     data = call.result
@@ -71,7 +67,6 @@ def asked(call: Call) -> None:
 
 
 def arrived(call: Call) -> None:
-    """Samples have got a part of what they will have."""
     if call.result:
         now, before = time.monotonic_ns(), len(_put_ns)
         for key in zip(repeat(call.argument("partition_id")), call.argument("global_indexes")):
@@ -146,16 +141,13 @@ def _count_lying(call: Call, before: int) -> None:
 
 
 def _count(call: Call, counter: str, value: float, time_ns: int = 0) -> None:
-    """A reading, of now if no time is given."""
     when = {"time_ns": time_ns} if time_ns else {}
     call.row("samples", counter=call.recorder.name(counter), value=float(value), **when)
 
 
 def _versions(metadata: Any) -> list[int]:
-    """The versions of a batch's samples, where they have tags of that name."""
     tags = () if metadata is None else metadata.custom_meta
-    found = [tag.get("version") for tag in tags]
-    return [version for version in found if type(version) is int]
+    return [tag["version"] for tag in tags if type(tag.get("version")) is int]
 
 
 def _bytes(data: Any) -> int:
@@ -165,8 +157,6 @@ def _bytes(data: Any) -> int:
 
 
 class TransferQueue(TableAdapter):
-    """The adapter for TransferQueue."""
-
     framework = "transfer_queue"
     versions = ">=0.1.11,<0.2"
     is_part = True

@@ -1,4 +1,4 @@
-"""Logs of finished runs, turned into run directories that every reader of traces takes.
+"""Logs of finished runs, turned into run directories.
 
 Formats know nothing of frameworks; what a framework logs stands in schemes.toml, and in a module of
 its own what no table can tell.

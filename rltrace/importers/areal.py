@@ -32,8 +32,7 @@ _DROPPED = {"rejected": Fate.FILTERED, "dropped": Fate.STALE, "failed": Fate.FAI
 
 
 def read(path: Path) -> ImportedRun:
-    """Reads a file of events, sessions (or a folder of these), or figures. Errors: `RltraceError`
-    where there is nothing of AReaL's in it."""
+    """Events, sessions (or a folder of these), or figures. Errors: `RltraceError` for none."""
     sessions = files_of(path, b'"submit_ts"', "sessions*.jsonl")
     if sessions:
         return _read_sessions(path, sessions)
@@ -41,9 +40,8 @@ def read(path: Path) -> ImportedRun:
     if not traces:
         return AREAL(path)
     if len(traces) > 1:
-        shown = ", ".join(file.name for file in traces[:5])
         said = f"{path} holds events of several processes, each with a clock of its own: name "
-        raise WrongUsage(f"{said}one of {shown}")
+        raise WrongUsage(f"{said}one of {', '.join(file.name for file in traces[:5])}")
     objects = read_objects(traces[0])
     events = [*objects.objects, *_steps(objects.objects)]
     return chrome.lay_out(traces[0], replace(objects, objects=events), NAMES, "perf tracer")
@@ -64,29 +62,21 @@ def _steps(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             extent = extents.setdefault((str(event.get("pid")), number), [start, start + length])
             extent[:] = [min(extent[0], start), max(extent[1], start + length)]
     for (pid, number), (began, ended) in extents.items():
-        yield {
-            "ph": "X",
-            "name": "step",
-            "pid": pid,
-            "tid": "steps",
-            "ts": began,
-            "dur": ended - began,
-            "args": {"global_step": number},
-        }
+        where = {"pid": pid, "tid": "steps", "ts": began, "dur": ended - began}
+        yield {"ph": "X", "name": "step", "args": {"global_step": number}, **where}
 
 
 def _read_sessions(path: Path, files: list[Path]) -> ImportedRun:
     spans: list[PlacedSpan] = []
     rows: list[PlacedRow] = []
     sessions = read_all(files)
-    notes = list(sessions.notes)
+    notes: list[str] = []
     unfinished = 0
     for session in sessions.objects:
         if not is_real_ns(ns(session.get("submit_ts")) or 0):
             continue
         unfinished += ns(session.get("finalized_ts")) is None
-        rank = session.get("rank")
-        role = str(session.get("role") or "rollout")
+        rank, role = session.get("rank"), str(session.get("role") or "rollout")
         process = LoggedProcess(f"rank {rank}", role, rank=whole(rank))
         spans += _phases(session, process)
         rows += _rows(session, process)
@@ -98,10 +88,10 @@ def _read_sessions(path: Path, files: list[Path]) -> ImportedRun:
         "sessions",
         "session traces",
         spans,
-        sessions.changed_ns,
+        sessions,
         rows=rows,
         placement="async",
-        unknown=((Stage.TRAIN, "sessions are of samples"), (Stage.SYNC, "sessions are of samples")),
+        unknown=[(stage, "sessions are of samples") for stage in (Stage.TRAIN, Stage.SYNC)],
         notes=(*notes, "sessions have no step: the run is one window"),
     )
 

@@ -1,29 +1,25 @@
-"""What any log of metrics is: records of numbers, each of a step, in the order of the log."""
+"""What any log of metrics is: numbers by step, read from lines."""
 
 from __future__ import annotations
 
 import codecs
 import math
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
-from rltrace.importers.log_numbers import counted, is_real_ns, is_time, whole
+from rltrace.importers.log_numbers import is_real_ns, whole
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.untrusted_files import open_given
-
-_NO_NUMBERS = ("nan", "inf", "infinity")
 
 
 @dataclass
 class LogRecord:
     """Numbers that were logged for one step. `real_ns` is when (Unix ns), None where the log does
-    not say. `metrics` are finite; what was NaN or infinite stands apart, as no time is and as a
-    loss must not be. `steps` is over how many steps, up to this one, the numbers are means."""
+    not say. `metrics` are finite; NaN and infinity stand apart. `steps` is over how many steps, up
+    to this one, the numbers are means."""
 
     step: int
     metrics: dict[str, float]
@@ -38,9 +34,9 @@ class LogRecord:
 
 @dataclass(frozen=True)
 class Log:
-    """A log, read. `kind` is its format in words, `skipped` says what could not be read and why,
-    `changed_ns` is when its file was last written (Unix ns); `settings` are the few words of the
-    framework's own configuration that a console log happens to show, or wandb kept."""
+    """`kind` is its format in words, `skipped` says what could not be read and why, `changed_ns` is
+    when its file was last written (Unix ns); `settings` are words of the framework's configuration
+    that it happens to show."""
 
     path: str
     kind: str
@@ -48,10 +44,6 @@ class Log:
     skipped: tuple[str, ...] = ()
     changed_ns: int = 0
     settings: dict[str, str] = field(default_factory=dict)
-
-    def what_was_skipped(self) -> str:
-        """It, for the end of a sentence that says that nothing else is there."""
-        return f" (skipped: {'; '.join(self.skipped)})" if self.skipped else ""
 
 
 def number(value: object) -> float | None:
@@ -67,7 +59,7 @@ def number(value: object) -> float | None:
 
 def no_number(value: object) -> float | None:
     """The value where it is NaN or infinite, be it a text that says so; else None."""
-    if isinstance(value, str) and value.strip().lstrip("+-").lower() in _NO_NUMBERS:
+    if isinstance(value, str) and value.strip().lstrip("+-").lower() in {"nan", "inf", "infinity"}:
         value = float(value)
     return value if isinstance(value, float) and not math.isfinite(value) else None
 
@@ -84,7 +76,6 @@ def split(values: Iterable[tuple[str, object]]) -> tuple[dict[str, float], dict[
 
 
 def shown_number(shown: str) -> float | None:
-    """The number that a text shows."""
     try:
         return float(shown)
     except ValueError:
@@ -92,8 +83,7 @@ def shown_number(shown: str) -> float | None:
 
 
 def plausible(records: Iterable[LogRecord]) -> tuple[list[LogRecord], list[str]]:
-    """The records of steps that a run can have, without times that no clock shows; and what is to
-    be said of the others."""
+    """The records of steps that a run can have, without odd times; what to say of the others."""
     every = list(records)
     kept = [record for record in every if whole(record.step) is not None]
     for record in kept:
@@ -112,26 +102,18 @@ def joined(records: Iterable[LogRecord]) -> tuple[list[LogRecord], int]:
     steps: list[LogRecord] = []
     repeated = 0
     for record in records:
-        last = steps[-1] if steps else None
-        if last is None or last.step != record.step:
-            steps.append(_copied(record))
-            continue
-        known = last.metrics
+        last = steps[-1] if steps and steps[-1].step == record.step else None
+        known = {} if last is None else last.metrics
         shared = [name for name in record.metrics if name in known]
-        if all(known[name] == record.metrics[name] for name in shared):
+        if last is not None and all(known[name] == record.metrics[name] for name in shared):
             repeated += bool(shared) and len(shared) == len(record.metrics)
             known.update(record.metrics)
             last.not_finite.update(record.not_finite)
         else:
-            steps.append(_copied(record))
+            own = dict(record.metrics), dict(record.not_finite)
+            steps.append(replace(record, metrics=own[0], not_finite=own[1]))
     return steps, repeated
 
-
-def _copied(record: LogRecord) -> LogRecord:
-    return replace(record, metrics=dict(record.metrics), not_finite=dict(record.not_finite))
-
-
-# --- the lines of a text, of which none is longer than a line of metrics can be
 
 LONGEST_LINE = 1 << 22
 """Characters: a record of a thousand metrics has 50 thousand."""
@@ -153,8 +135,8 @@ class Counted:
 
 
 class Lines:
-    """Iterates over a text's lines. One that is too long is given as an empty line, so that all
-    others keep their numbers; `too_long` are the numbers of these."""
+    """Iterates over a text's lines. One that is too long (its number is in `too_long`) comes as an
+    empty line, so that all others keep their numbers."""
 
     def __init__(self, text: TextIO) -> None:
         self._text = text
@@ -173,10 +155,6 @@ class Lines:
             yield "\n"
 
 
-_START_BYTES = 4096
-_FILLED = re.compile(rb"\S")
-
-
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Within it, an OSError becomes the `RltraceError` that says why a log cannot be read."""
@@ -190,27 +168,26 @@ def readable(path: Path) -> Iterator[None]:
 
 def check_filled(path: Path, start: bytes) -> None:
     """Errors: `RltraceError` for a log that begins with these bytes, where they are none."""
-    if not _FILLED.search(start, len(codecs.BOM_UTF8) * start.startswith(codecs.BOM_UTF8)):
+    text = start.removeprefix(codecs.BOM_UTF8)
+    if not text or text.isspace():
         raise RltraceError(f"{path} is empty: there is nothing to import")
 
 
 def start_of(path: Path) -> bytes:
-    """The first bytes of a file. Errors: OSError."""
+    """Errors: OSError."""
     with open_given(path) as file:
-        return file.read(_START_BYTES)
+        return file.read(4096)
 
 
 def files_of(path: Path, mark: bytes, *patterns: str) -> list[Path]:
-    """The files of a log that has several: those of a folder with such names, or else the file
-    itself if it begins with the mark."""
+    """Those of a folder with such names, or else the file itself if it begins with the mark."""
     if path.is_dir():
         return sorted(file for pattern in patterns for file in path.rglob(pattern))
     return [path] if begins_with(path, mark) else []
 
 
 def begins_with(path: Path, *marks: bytes) -> bool:
-    """Whether a file has all of these in its first bytes; not where it cannot be read: whoever
-    reads all of it says why."""
+    """Whether all of these are in a file's first bytes; not where it cannot be read."""
     try:
         start = start_of(path)
     except OSError:
@@ -223,21 +200,4 @@ class Torn(Exception):
 
 
 def is_text(start: bytes) -> bool:
-    """Whether a file that begins with these bytes may be one of lines."""
     return b"\0" not in start
-
-
-def impossible(records: Iterable[LogRecord], is_timer: Callable[[str], bool]) -> Counter[str]:
-    """How often each timer shows what no clock can have shown."""
-    return Counter(
-        name
-        for record in records
-        for name, value in record.metrics.items()
-        if not is_time(value) and is_timer(name)
-    )
-
-
-def impossible_said(times: Mapping[str, int]) -> Iterator[str]:
-    """What is to be said of timers that are `impossible`."""
-    if times:
-        yield f"timers that show what no clock can are left out: {counted(times)}"

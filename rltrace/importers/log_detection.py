@@ -1,4 +1,4 @@
-"""Whose log it is, told by the names of its metrics."""
+"""Whose log it is, told by its form and its metrics' names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def schemes() -> dict[str, dict[str, Any]]:
 
 
 def name_of(framework: str) -> str:
-    """What it is called in prose."""
     return str(schemes().get(framework, {}).get("name", framework))
 
 
@@ -43,13 +42,10 @@ def whose(log: Log, own: str = "") -> str | None:
 def check_framework(log: Log, framework: str) -> None:
     """Errors: `RltraceError` where the log is another framework's."""
     own = schemes()[framework].get("like", framework)
-    other = whose(log, own) or own
-    if other != own:
+    if (other := whose(log, own) or own) != own:
         said = f"{log.path} looks like a log of {name_of(other)}, not of {name_of(framework)}"
         raise WrongUsage(f"{said}: rltrace import {other}")
 
-
-# --- what a log looks like that is none of what it was said to be
 
 _FORMS = (
     ("otlp", "spans of OpenTelemetry", (b'"resourceSpans"',)),
@@ -67,8 +63,7 @@ _TIMED = ("chrome", "otlp", "torchtitan")
 
 
 def looks_like(path: Path, framework: str) -> str:
-    """What a file looks like, and who reads it, for the end of a sentence; empty where it looks
-    like nothing else than what `framework` reads."""
+    """What a file looks like, to end a sentence; empty where `framework` itself may read it."""
     for name, what, marks in _FORMS:
         if begins_with(path, *marks):
             return "" if name == framework else f"it looks like {what}: rltrace import {name}"

@@ -30,21 +30,19 @@ def is_real_ns(time_ns: int) -> bool:
     return 0 < time_ns < _MOST_NS
 
 
-LONGEST_S = 1e8
 _MOST_NAMED = 5
 
 
 def is_time(value: float) -> bool:
     """Whether a clock can have shown so many seconds."""
-    return 0 <= value < LONGEST_S
+    return 0 <= value < 1e8
 
 
 def counted(names: Mapping[str, int]) -> str:
     """Names with how often each occurs: `timing_s/gen (3), timing_s/ref (1)`."""
-    shown = [f"{name} ({count})" for name, count in list(names.items())[:_MOST_NAMED]]
-    if len(names) > _MOST_NAMED:
-        shown.append(f"{len(names) - _MOST_NAMED} more")
-    return ", ".join(shown)
+    shown = [f"{name} ({count})" for name, count in names.items()]
+    more = [f"{len(shown) - _MOST_NAMED} more"] * (len(shown) > _MOST_NAMED)
+    return ", ".join([*shown[:_MOST_NAMED], *more])
 
 
 def first_of(values: Sequence[object], most: int = _MOST_NAMED) -> str:

@@ -1,4 +1,4 @@
-"""miles: the dashboard's log of phases, or its figures, which are named as slime's."""
+"""miles: the dashboard's log of phases, or figures named as slime's."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ _ROLES = {"train": "learner", "rollout_manager": "rollouter"}
 
 
 def read(path: Path) -> ImportedRun:
-    """Reads a file of phases, a dashboard's folder, or else a log of figures. Errors:
-    `RltraceError` where there is nothing of miles' in it."""
+    """Phases, a dashboard's folder, or else figures. Errors: `RltraceError` for none of these."""
     files = files_of(path, b'"t0"', "phases.jsonl", "phases/*.jsonl")
     if not files:
         return MILES(path)
@@ -35,9 +34,9 @@ def read(path: Path) -> ImportedRun:
         "dashboard",
         "JSON lines of phases",
         _spans(lines.objects),
-        lines.changed_ns,
-        unknown=((Stage.REWARD, "no phase of its own"), (Stage.ENV, "no phase of its own")),
-        notes=(*lines.notes, "phases have no step: a step lasts from one rollout to the next"),
+        lines,
+        unknown=[(stage, "no phase of its own") for stage in (Stage.REWARD, Stage.ENV)],
+        notes=["phases have no step: a step lasts from one rollout to the next"],
     )
 
 

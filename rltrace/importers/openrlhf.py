@@ -1,4 +1,4 @@
-"""OpenRLHF's logs: how long the parts of a step took, as the controller sees them."""
+"""OpenRLHF's logs: how long each part of a step took."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _SUM = 1e-6  # TensorBoard keeps 24 bits of a number
 def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> Told:
     """The asynchronous trainer is told by a total that is no sum of its parts: by the clock."""
     version = "0.9.8 or later" if has(records, _LOGGED_SINCE_0_9_8) else "0.9.6 or 0.9.7"
-    figures = dict(told.figures)
     if all(_is_sum(record.metrics, told.inside) for record in records):
-        figures[STEP] = "the sum of the four timers: what runs between is in none, nor a checkpoint"
-        placement = _PLACEMENTS.get(settings.get("colocated", ""), "")
+        total = "the sum of the four timers: what runs between is in none, nor a checkpoint"
         return replace(
-            told, trainer="PPOTrainer", placement=placement, version=version, figures=figures
+            told,
+            trainer="PPOTrainer",
+            placement=_PLACEMENTS.get(settings.get("colocated", ""), ""),
+            version=version,
+            figures={**told.figures, STEP: total},
         )
-    figures[BROADCAST] = (
-        "from before the lock: it waits there for the generation that is running (or, with partial "
-        "rollout, for the engines to pause)"
-    )
-    figures[GENERATION] = (
-        "of the batch that the step trains on, by another process: laid out to end when the "
-        "trainer's own work begins, and over then or before"
-    )
-    figures[STEP] = "evaluation, and what the trainer waits for it, is left out"
+    figures = {
+        BROADCAST: "from before the lock: it waits there for the generation that is running (or, "
+        "with partial rollout, for the engines to pause)",
+        GENERATION: "of the batch that the step trains on, by another process: laid out to end "
+        "when the trainer's own work begins, and over then or before",
+        STEP: "evaluation, and what the trainer waits for it, is left out",
+    }
     inside = {name: stage for name, stage in told.inside.items() if name != GENERATION}
     why = f"it takes at most {BROADCAST}, which holds waiting for the engines too"
     return replace(
@@ -46,7 +46,7 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
         inside={**inside, BROADCAST: "wait"},
         aside={GENERATION: "rollout"},
         unknown={"sync": why, **told.unknown},
-        figures=figures,
+        figures={**told.figures, **figures},
     )
 
 

@@ -1,10 +1,11 @@
-"""What a log places in time: spans and trajectories with a beginning and an end, by process."""
+"""Spans and rows that a log places in time, and their writer."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -35,8 +36,7 @@ class LoggedProcess:
 
 @dataclass(frozen=True)
 class PlacedSpan:
-    """A span of a process; times are Unix ns, `step` is -1 where it is not known, `more` are other
-    columns that are."""
+    """Times are Unix ns, `step` is -1 where it is not known, `more` are other columns."""
 
     process: LoggedProcess
     lane: int
@@ -73,9 +73,9 @@ class PlacedEvents:
 
 @dataclass(frozen=True)
 class Names:
-    """What the spans of a log are: name -> stage, where `*` and `?` stand for anything. `"step"`
-    is a learner step; a name that is not there is not imported. `steps` are the attributes that
-    may hold a step's number, `roles` the roles of processes by their names."""
+    """What the spans of a log are: name -> stage (`"step"`: a learner step), where `*` and `?`
+    stand for anything. `steps` are the attributes that may hold a step's number, `roles` the roles
+    of processes by name."""
 
     stages: Mapping[str, str]
     framework: str = "trace"
@@ -89,7 +89,6 @@ class Names:
         return Stage[found.upper()] if found else None
 
     def role_of(self, process: str) -> str:
-        """The role of a process, empty for unknown."""
         return self.roles.get(process) or _matching(self.roles, process) or ""
 
     def step_of(self, attributes: Mapping[str, object], name: str = "") -> int:
@@ -111,7 +110,13 @@ def _matching(patterns: Mapping[str, str], name: str) -> str | None:
 
 def read_names(path: Path) -> Names:
     """A mapping file. Errors: `RltraceError` for one that cannot be used."""
-    found = _read_toml(path)
+    try:
+        found = parsed_toml(text_given(path))
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise WrongUsage(f"{path} cannot be read: {why}") from None
+    except ValueError as error:
+        raise WrongUsage(f"{path} is no TOML: {error}") from None
     unknown = found.keys() - {"framework", "placement", "steps", "stages", "roles"}
     stages = found.get("stages")
     if unknown or not isinstance(stages, dict) or not stages:
@@ -124,10 +129,8 @@ def read_names(path: Path) -> Names:
     words = {member.name.lower() for member in Stage}
     for name, stage in stages.items():
         if not isinstance(stage, str) or stage not in words:
-            known = ", ".join(sorted(words))
-            raise WrongUsage(
-                f"{path} maps {name!r} to {stage!r}, which is no stage: there are {known}"
-            )
+            said = f"{path} maps {name!r} to {stage!r}, which is no stage: there are "
+            raise WrongUsage(said + ", ".join(sorted(words)))
     return Names(
         stages=stages,
         framework=str(found.get("framework", Names.framework)),
@@ -140,8 +143,7 @@ def read_names(path: Path) -> Names:
 def mapped(
     path: Path, names: Names, found: Iterable[tuple[str, _Found]]
 ) -> tuple[list[tuple[Stage, _Found]], tuple[str, ...]]:
-    """What of a log has a name that is mapped, with its stage, and what is to be said of the rest.
-    Errors: `RltraceError` where there is nothing."""
+    """What has a name that is mapped, and what to say of the rest. Errors: `RltraceError`."""
     kept, left_out = list[tuple[Stage, _Found]](), Counter[str]()
     for name, it in found:
         stage = names.stage_of(name)
@@ -157,20 +159,16 @@ def mapped(
 
 
 def numbered(spans: Iterable[PlacedSpan]) -> tuple[PlacedSpan, ...]:
-    """The spans in the order of time. Steps without a number are counted from 0, in the process
-    that has them, if no step has one."""
+    """The spans by time. If no step has a number, steps are counted from 0 in each process."""
     ordered = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
     steps = [span for span in ordered if span.stage == Stage.STEP]
     if any(span.step >= 0 for span in steps):
         return tuple(ordered)
-    last: dict[LoggedProcess, int] = {}
-    result = []
-    for span in ordered:
-        number = span.step
-        if span.stage == Stage.STEP:
-            number = last[span.process] = last.get(span.process, -1) + 1
-        result.append(replace(span, step=number))
-    return tuple(result)
+    counts: dict[LoggedProcess, Iterator[int]] = defaultdict(itertools.count)
+    return tuple(
+        replace(span, step=next(counts[span.process])) if span.stage == Stage.STEP else span
+        for span in ordered
+    )
 
 
 def write_placed(path: Path, placed: PlacedEvents, node: str, **facts: object) -> None:
@@ -182,8 +180,7 @@ def write_placed(path: Path, placed: PlacedEvents, node: str, **facts: object) -
         who = f"{node}-{len(writers)}"
         writers[process] = writer = ProcessWriter(path, who)
         rank = {} if process.rank is None else {"rank": process.rank}
-        role = process.role or process.name
-        host = process.host or node
+        host, role = process.host or node, process.role or process.name
         writer.describe(began_ns, node=node, host=host, role=role, **rank, **facts)
     for span in placed.spans:
         name = STEP_SPAN if span.stage == Stage.STEP else span.name
@@ -193,23 +190,9 @@ def write_placed(path: Path, placed: PlacedEvents, node: str, **facts: object) -
         writers[row.process].row(row.table, **row.columns)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    """What a file holds. Errors: `RltraceError` for one that is missing or no TOML."""
-    try:
-        return parsed_toml(text_given(path))
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise WrongUsage(f"{path} cannot be read: {why}") from None
-    except ValueError as error:
-        raise WrongUsage(f"{path} is no TOML: {error}") from None
-
-
-# --- what is imported of one process, written through the writer that traced jobs use
-
-
 class ProcessWriter:
-    """The tables of one process, and its names. All times are Unix ns: what is stored as monotonic
-    time is that already."""
+    """Writes the tables of one process, and its names, with the writer that traced jobs use. All
+    times are Unix ns: what is stored as monotonic time is that already."""
 
     def __init__(self, path: Path, who: str) -> None:
         self._path = path
@@ -227,14 +210,10 @@ class ProcessWriter:
         self.row("spans", start_ns=start_ns, end_ns=end_ns, name=name, stage=int(stage), **more)
 
     def row(self, table: str, **columns: float | str) -> None:
-        """A row of a table; a text is a name."""
         numbers = {c: self._name(v) if isinstance(v, str) else v for c, v in columns.items()}
-        self._table(table).append(**numbers)
-
-    def _table(self, name: str) -> TableWriter:
-        if name not in self._tables:
-            self._tables[name] = TableWriter(TABLES[name], f"{self._path}/{name}", self._who)
-        return self._tables[name]
+        if table not in self._tables:
+            self._tables[table] = TableWriter(TABLES[table], f"{self._path}/{table}", self._who)
+        self._tables[table].append(**numbers)
 
     def _name(self, text: str) -> int:
         known = self._names.get(text)

@@ -1,11 +1,10 @@
-"""Reading a log of metrics in whatever of the known formats it is."""
+"""Reads a log of metrics in any of the known formats."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,25 +27,30 @@ from rltrace.trace.errors import RltraceError, WrongUsage
 Settings = Mapping[str, re.Pattern[str]]
 """Name -> pattern whose group 1 is what a framework's configuration says."""
 
-_Read = tuple[list[LogRecord], list[str], dict[str, str]]
-"""Records, what was skipped, and what of the settings was found."""
+_Read = Callable[[Path, Settings], tuple[list[LogRecord], list[str], dict[str, str]]]
+"""Gives the records of a file, what was skipped, and what of the settings was found."""
+
+_Form = tuple[_Read, str, str, str]
+_EVENTS: _Form = event_files.read, "TensorBoard events", "event files", "scalars"
+_WANDB: _Form = wandb_files.read, "wandb file", "wandb files", "history"
 
 
 def read_log(path: Path, settings: Settings | None = None) -> Log:
     """Reads JSON lines, a console log, a TensorBoard event file, wandb's file of a run, or a
-    directory of one of the last two. `settings` are what of the configuration to look for, which a
-    console log may show and wandb keeps. Errors: `RltraceError` for a file that is missing, empty
-    or unreadable, and for a directory of several experiments."""
+    directory of one of the last two. `settings` are what of the configuration to look for. Errors:
+    `RltraceError` for a file that is missing, empty or unreadable, and for a directory of several
+    experiments."""
+    settings = settings or {}
     with readable(path):
         if path.is_dir():
-            return _read_directory(path, settings or {})
+            return _read_directory(path, settings)
         start = start_of(path)
         check_filled(path, start)
         if event_files.looks_like(start, path.name):
-            return _read_event_files(path, [path])
+            return _in_turn(path, [path], settings, _EVENTS)
         if wandb_files.looks_like(start):
-            return _read_wandb_files(path, [path], settings or {})
-        return _read_text(path, start, settings or {})
+            return _in_turn(path, [path], settings, _WANDB)
+        return _read_text(path, start, settings)
 
 
 def _read_text(path: Path, start: bytes, settings: Settings) -> Log:
@@ -81,12 +85,11 @@ def _read_text(path: Path, start: bytes, settings: Settings) -> Log:
 
 
 def _read_directory(path: Path, settings: Settings) -> Log:
-    """The experiment in a directory: event files of one folder, or else wandb's files of one run,
-    of which it begins another, in a folder of its own, each time that the run is resumed."""
+    """Event files of one folder, or else wandb's files of one run: one each time it is resumed."""
     events = _files(path, f"*{event_files.MARK}*")
     if events:
         _check_one(path, sorted({file.parent for file in events}), "event files")
-        return _read_event_files(path, events)
+        return _in_turn(path, events, settings, _EVENTS)
     runs = _files(path, f"*{wandb_files.SUFFIX}")
     if not runs:
         raise RltraceError(
@@ -95,7 +98,7 @@ def _read_directory(path: Path, settings: Settings) -> Log:
         )
     first_of_run = {file.name: file for file in reversed(runs)}
     _check_one(path, sorted(first_of_run.values()), "wandb's files")
-    return _read_wandb_files(path, runs, settings)
+    return _in_turn(path, runs, settings, _WANDB)
 
 
 def _files(path: Path, pattern: str) -> list[Path]:
@@ -110,29 +113,14 @@ def _check_one(path: Path, places: list[Path], what: str) -> None:
         raise WrongUsage(f"{path} holds {what} of several experiments: name one of {names}")
 
 
-def _read_event_files(path: Path, files: list[Path]) -> Log:
-    def read(file: Path) -> _Read:
-        records, skipped = event_files.read(file)
-        return records, skipped, {}
-
-    return _in_turn(path, files, read, "TensorBoard events", "event files", "scalars")
-
-
-def _read_wandb_files(path: Path, files: list[Path], settings: Settings) -> Log:
-    read = partial(wandb_files.read, settings=settings)
-    return _in_turn(path, files, read, "wandb file", "wandb files", "history")
-
-
-def _in_turn(
-    path: Path, files: list[Path], read: Callable[[Path], _Read], kind: str, kinds: str, holds: str
-) -> Log:
-    """Files of an experiment one after another, in the order of their first record: a job that was
-    restarted began a new one."""
+def _in_turn(path: Path, files: list[Path], settings: Settings, form: _Form) -> Log:
+    """Files in the order of their first record: a job that was restarted began a new one."""
+    read, kind, kinds, holds = form
     parts: list[list[LogRecord]] = []
     skipped: list[str] = []
     said: dict[str, str] = {}
     for file in files:
-        found, missed, shown = read(file)
+        found, missed, shown = read(file, settings)
         records, odd = plausible(found)
         missed += odd
         skipped += missed

@@ -1,9 +1,9 @@
-"""Writing an imported run: an ordinary run directory, through the writer that traced jobs use.
+"""Writes an imported run as an ordinary run directory.
 
-A log holds how long things took, not when they began. The stages of a step are laid end to end in
-the order in which the framework runs them; a step ends when it was logged, and where the log says
-no times, the steps are laid end to end and the last one ends when the file was last written. What
-another process did before the step's own work could begin is laid to end there.
+Where a log says how long things took, not when they began, the stages of a step are laid end to
+end, in the framework's order. A step ends when it was logged; where the log says no times, steps
+are laid end to end and the last one ends when the file was last written. What another process did
+before the step's own work could begin is laid to end there.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.figures.coverage import NOT_LOGGED
+from rltrace.importers.formats.json_text import Objects
 from rltrace.importers.log import Log
 from rltrace.importers.log_numbers import is_real_ns
 from rltrace.importers.placed_events import (
@@ -45,11 +46,6 @@ NEVER_LOGGED = (
 )
 """What no framework logs."""
 
-LOG_NOTE = "log"
-"""Kind of the problems that say what of the log was skipped or is odd."""
-
-_ADDED_UP = 1.01
-
 
 @dataclass(frozen=True)
 class Timed:
@@ -62,11 +58,10 @@ class Timed:
 
 @dataclass(frozen=True)
 class ImportedStep:
-    """One step. `inside` lie within its `seconds`, `after` between it and the next one. `before` is
-    what another process had to end, while this step or an earlier one ran, for `inside` to begin;
-    where there is any, `inside` ends with the step. `counters` are readings at its end; `real_ns`
-    is when it was logged, None where that is not known. Where `seconds` is None the step's length
-    is not known and only its counters are kept."""
+    """`inside` lie within its `seconds` (None: only counters are known), `after` between it and the
+    next one. `before` is what another process had to end, while this step or an earlier one ran,
+    for `inside` to begin; where there is any, `inside` ends with the step. `counters` are readings
+    at its end; `real_ns` is when it was logged, None where that is not known."""
 
     number: int
     seconds: float | None
@@ -78,23 +73,17 @@ class ImportedStep:
 
     @property
     def is_overfull(self) -> bool:
-        inside_s = sum(part.seconds for part in self.inside)
-        return inside_s > _ADDED_UP * (self.seconds or 0.0) + 1e-3
-
-
-def step_end(steps: Sequence[ImportedStep]) -> str:
-    return "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
+        return sum(part.seconds for part in self.inside) > 1.01 * (self.seconds or 0.0) + 1e-3
 
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """Everything that is known of a run. `placement` is one of `workload.PLACEMENTS`, empty for
-    unknown. `placed` is what a log with times holds: then there are no steps to lay out, and those
-    that it has are spans. `not_logged` are pairs of a stage (None: no one stage) and what of it is
-    unknown; `notes` are pairs of a metric or place and what is to be known of it, `oddities` what
-    is to be known of the log. `steps_a_mean`: over how many steps each of its figures is a mean;
-    `generating` are the numbers of the steps that generated, where only some did and the log does
-    not say how long that took."""
+    """`placement` is one of `workload.PLACEMENTS`, empty for unknown. `placed` is what a log with
+    times holds: then there are no steps to lay out. `not_logged` are pairs of a stage (None: no one
+    stage) and what of it is unknown; `notes` are pairs of a metric or place and what is to be known
+    of it, `oddities` what is to be known of the log. `steps_a_mean`: over how many steps each
+    figure is a mean; `generating`: the steps that generated, where only some did and the log does
+    not say how long."""
 
     log: Log
     framework: str
@@ -111,7 +100,6 @@ class ImportedRun:
 
     @property
     def log_notes(self) -> tuple[str, ...]:
-        """What of the log was skipped, and what is odd in it."""
         return (*(f"skipped: {what}" for what in self.log.skipped), *self.oddities)
 
 
@@ -125,7 +113,7 @@ def traced_run(
     trainer: str,
     kind: str,
     spans: Iterable[PlacedSpan],
-    changed_ns: int,
+    of: Objects,
     *,
     rows: Iterable[PlacedRow] = (),
     placement: str = "",
@@ -133,28 +121,28 @@ def traced_run(
     never_told: Iterable[str] = _NEVER_PLACED,
     notes: Iterable[str] = (),
 ) -> ImportedRun:
-    """The run of what a log places. Errors: `RltraceError` where it places nothing."""
+    """The run of what a log (`of`) places. Errors: `RltraceError` where it places nothing."""
     told = list(spans)
     kept = [s for s in told if is_real_ns(s.start_ns) and s.start_ns <= s.end_ns]
     placed = PlacedEvents(numbered(kept), tuple(rows))
     if not placed.spans:
         raise RltraceError(f"{path} holds no span of {framework} that has a beginning and an end")
-    if len(kept) < len(told):
-        notes = (*notes, f"{len(told) - len(kept)} spans at times that no clock shows: left out")
+    odd = len(told) - len(kept)
+    dateless = [f"{odd} spans at times that no clock shows: left out"] * (odd > 0)
     return ImportedRun(
-        log=Log(str(path), kind, (), changed_ns=changed_ns),
+        log=Log(str(path), kind, (), changed_ns=of.changed_ns),
         framework=framework,
         trainer=trainer,
         placement=placement,
         not_logged=(*unknown, *((None, what) for what in never_told)),
-        oddities=tuple(notes),
+        oddities=(*of.notes, *notes, *dateless),
         placed=placed,
     )
 
 
 def write_run(path: Path, run: ImportedRun, version: str) -> None:
-    """Makes the run directory `path`; `version` is rltrace's own. Errors: `RltraceError` where
-    there is something already, or where it cannot be written."""
+    """Makes the run directory `path`; `version` is rltrace's. Errors: `RltraceError` where it
+    exists or cannot be written."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise WrongUsage(f"{path} is there already: name a new directory")
@@ -176,8 +164,7 @@ def write_run(path: Path, run: ImportedRun, version: str) -> None:
 
 def _write(path: Path, run: ImportedRun) -> None:
     began_ns = ended_ns = run.log.changed_ns
-    imported: dict[str, object] = {"log": run.log.path, "kind": run.log.kind}
-    imported["trainer"] = run.trainer
+    imported: dict[str, Any] = {"log": run.log.path, "kind": run.log.kind, "trainer": run.trainer}
     if run.placed is not None:
         imported["placed"] = True
     if run.steps_a_mean > 1:
@@ -245,8 +232,7 @@ def _step(writer: ProcessWriter, step: ImportedStep, start_ns: int) -> int:
         writer.span(start_ns, end_ns, STEP_SPAN, Stage.STEP, step=step.number, lane=0)
     cursor_ns = start_ns
     if step.before:
-        inside_ns = sum(_ns(timed.seconds) for timed in step.inside)
-        cursor_ns = max(start_ns, end_ns - inside_ns)
+        cursor_ns = max(start_ns, end_ns - sum(_ns(timed.seconds) for timed in step.inside))
         for lane, timed in enumerate(step.before, len(step.inside)):
             write(timed, max(1, cursor_ns - _ns(timed.seconds)), cursor_ns, lane)
     for lane, timed in enumerate(step.inside):
@@ -272,4 +258,4 @@ def _problems(run: ImportedRun) -> Iterator[dict[str, Any]]:
     for target, detail in run.notes:
         yield {"what": f"{run.framework}'s figure", "target": target, "detail": detail}
     for note in run.log_notes:
-        yield {"what": LOG_NOTE, "target": Path(run.log.path).name, "detail": note}
+        yield {"what": "log", "target": Path(run.log.path).name, "detail": note}

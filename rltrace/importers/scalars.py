@@ -1,7 +1,8 @@
-"""Logs of scalars that a framework writes once a step, read by its table in schemes.toml."""
+"""Logs of scalars by step, read by a framework's table in schemes.toml."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -9,29 +10,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rltrace.importers.log import Log, LogRecord, impossible, impossible_said, joined
+from rltrace.importers.log import Log, LogRecord, joined
 from rltrace.importers.log_detection import check_framework, name_of, schemes
-from rltrace.importers.log_numbers import first_of, is_time, whole
-from rltrace.importers.means import repeated, usual_steps
+from rltrace.importers.log_numbers import counted, first_of, is_time, whole
 from rltrace.importers.reading import Settings, read_log
-from rltrace.importers.run_writer import (
-    NEVER_LOGGED,
-    ImportedRun,
-    ImportedStep,
-    Timed,
-    step_end,
-)
+from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
-
-_SLACK = 1.02
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a log tells of its trainer: its name, version and placement ("" for unknown), the timers
-    of a step, metric -> stage, what of which stage the log does not have, and what a metric does
-    not say by its name. See schemes.toml."""
+    """What a log tells: its trainer's name, placement and version ("" for unknown), the timers of a
+    step, metric -> stage, and what the log or a metric does not say. See schemes.toml."""
 
     trainer: str = ""
     placement: str = ""
@@ -55,8 +46,7 @@ Tell = Callable[[Told, list[LogRecord], Mapping[str, str]], Told]
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a framework logs: its `table` in schemes.toml, the `settings` to look for in what a log
-    shows of its configuration, and a function for what the table cannot `tell`."""
+    """How a framework logs: its `table` in schemes.toml, `settings` to look for, more to `tell`."""
 
     framework: str
     table: Mapping[str, Any]
@@ -74,11 +64,10 @@ class Scheme:
 
     @property
     def step(self) -> list[str]:
-        found: list[str] = self.table.get("step", [])
-        return found
+        return list(self.table.get("step", []))
 
     def __call__(self, path: Path) -> ImportedRun:
-        """Reads the framework's log. Errors: `RltraceError` when there is nothing of its in it."""
+        """Errors: `RltraceError` when there is nothing of the framework's in the log."""
         return lay_out(read_log(path, self.settings), self)
 
     def told(self, records: list[LogRecord], settings: Mapping[str, str]) -> Told:
@@ -99,7 +88,7 @@ def _is_told(trainer: Mapping[str, Any], records: list[LogRecord]) -> bool:
 
     if "longer" in trainer:
         first, second = map(typical, trainer["longer"])
-        return first > _SLACK * second
+        return first > 1.02 * second
     wanted = "with" not in trainer or has(records, *trainer["with"])
     return wanted and not has(records, *trainer.get("without", ()))
 
@@ -115,7 +104,8 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     records, _ = joined(_numbered(log.records, scheme.table))
     if not records:
         missing = f"{log.path} holds no metrics of {scheme.name}: no numbers of a step"
-        raise RltraceError(missing + log.what_was_skipped())
+        skipped = f" (skipped: {'; '.join(log.skipped)})" if log.skipped else ""
+        raise RltraceError(missing + skipped)
     check_framework(log, scheme.framework)
     told = scheme.told(records, log.settings)
     names = {name for record in records for name in record.metrics}
@@ -132,7 +122,7 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     steps = tuple(
         step
         for record, length in zip(records, lengths, strict=True)
-        for step in repeated(_step(record, length, told, scheme), record.steps)
+        for step in _repeated(_step(record, length, told, scheme), record.steps)
     )
     return ImportedRun(
         log=log,
@@ -144,14 +134,36 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
         not_logged=tuple(_not_logged(scheme, told, records)),
         notes=tuple((name, what) for name, what in told.figures.items() if name in names),
         oddities=tuple(_oddities(records, steps, scheme, told)),
-        steps_a_mean=usual_steps(records),
+        steps_a_mean=_usual_steps(records),
     )
 
 
+def _usual_steps(records: Iterable[LogRecord]) -> int:
+    """Over how many steps most records are means that are means at all; else 1."""
+    found = Counter(record.steps for record in records if record.steps > 1)
+    return found.most_common(1)[0][0] if found else 1
+
+
+def _repeated(step: ImportedStep, times: int) -> list[ImportedStep]:
+    """The steps that one stands for: all as long as it, and its readings at the last."""
+    if step.seconds is None:
+        return [step]
+    each_ns = round(1e9 * (step.seconds + sum(part.seconds for part in step.after)))
+    silent = [
+        replace(
+            step,
+            number=step.number - left,
+            counters={},
+            real_ns=None if step.real_ns is None else max(1, step.real_ns - left * each_ns),
+        )
+        for left in range(times - 1, 0, -1)
+    ]
+    return [*silent, step]
+
+
 def _numbered(records: tuple[LogRecord, ...], table: Mapping[str, Any]) -> Iterator[LogRecord]:
-    """The records by the framework's own names, each at the step that it states, if records do
-    state one: then those that do not are of something else (of an optimizer's update, say) and left
-    out."""
+    """The records by the framework's own names, each at the step that it states. If any states one,
+    those that do not are of something else (an optimizer's update, say) and left out."""
     cut, numbers = table.get("cut", ""), table.get("numbers", ())
     bare = [
         replace(
@@ -233,11 +245,12 @@ def _not_logged(
 def _oddities(
     records: list[LogRecord], steps: tuple[ImportedStep, ...], scheme: Scheme, told: Told
 ) -> Iterator[str]:
+    end = "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
     yield (
         "times are laid out from durations, and nothing is said to overlap: the order in a step "
-        f"is {scheme.name}'s, its end is {step_end(steps)}"
+        f"is {scheme.name}'s, its end is {end}"
     )
-    if (usual := usual_steps(records)) > 1:
+    if (usual := _usual_steps(records)) > 1:
         yield (
             f"figures are means over {usual} steps: each of these is laid out as long as the mean, "
             "so how they differ is not known, and readings stand at the last of them"
@@ -245,7 +258,14 @@ def _oddities(
     if not scheme.step:
         yield "a step is as long as its timers together: what runs between them is in none"
     timers = {*told.timers, *scheme.step}
-    yield from impossible_said(impossible(records, lambda name: name in timers))
+    odd = Counter(
+        name
+        for record in records
+        for name, value in record.metrics.items()
+        if name in timers and not is_time(value)
+    )
+    if odd:
+        yield f"timers that show what no clock can are left out: {counted(odd)}"
     untimed = [s.number for s in steps if s.seconds is None and not timers.isdisjoint(s.counters)]
     if untimed:
         kept = "steps whose length is not known, of which only counters are kept"

@@ -1,4 +1,4 @@
-"""torchtitan's structured log: JSON lines of each rank, `<span>_end` with how long it took."""
+"""torchtitan's structured log: JSON lines that end a span, by rank."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ def read(path: Path) -> ImportedRun:
         "structured log",
         "JSON lines of spans",
         _spans(lines.objects),
-        lines.changed_ns,
+        lines,
         unknown=((Stage.ENV, "no span of its own"),),
-        notes=lines.notes,
     )
 
 
@@ -45,17 +44,14 @@ def _spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
         took_ns, end_ns = ns(line.get("value"), 1e6), ns(line.get("time_us"), 1e3)
         if not isinstance(name, str) or not name.endswith("_end"):
             continue
-        if took_ns is None or end_ns is None:
-            continue
         name = name.removesuffix("_end")
         stage = NAMES.stage_of(name)
-        if stage is None:
+        if took_ns is None or end_ns is None or stage is None:
             continue
         source, rank = str(line.get("source", "")), line.get("rank")
         if source == "controller" and name in _WAITED_FOR:
             stage = Stage.WAIT
-        host = str(line.get("host_name", ""))
-        step = whole(line.get("step"))
+        host, step = str(line.get("host_name", "")), whole(line.get("step"))
         yield PlacedSpan(
             process=LoggedProcess(f"{source} {rank}", source, host, whole(rank)),
             lane=lane_of(line.get("task_name", line.get("tid"))),

@@ -1,9 +1,8 @@
 """TRL's logs: trainer_state.json, TensorBoard events, wandb's files, JSON lines, console lines.
 
-Everywhere TRL logs figures of a step (`train/...` in TensorBoard and wandb, bare elsewhere). How
-long the parts of a step took the synchronous trainers tell wandb only, in rows of their own before
-the step's, one a call; the asynchronous ones have it among their figures (read in TRL's sources,
-0.28 to 1.16, and in logs of 1.16).
+Figures of a step are `train/...` in TensorBoard and wandb, bare elsewhere. How long its parts took
+the synchronous trainers tell wandb only, in rows before the step's, one a call; the asynchronous
+ones have it among their figures (TRL's sources, 0.28 to 1.16, and logs of 1.16).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import ast
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,6 @@ from rltrace.importers.log import (
     start_of,
 )
 from rltrace.importers.log_numbers import whole
-from rltrace.importers.means import with_steps
 from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.scalars import Scheme, lay_out
@@ -59,30 +58,20 @@ _GENERATING = ("vLLM.generate", "transformers.generate")
 
 def read(path: Path) -> ImportedRun:
     """Reads a log of TRL. Errors: `RltraceError` when there is nothing of its in it."""
-    return of_log(_log(path))
+    state = path / STATE if path.is_dir() else path
+    if state.name.endswith(".json") and state.is_file():
+        return of_log(_read_state(state))
+    printed = _read_console(path) if path.is_file() else None
+    return of_log(read_log(path) if printed is None else printed)
 
 
 def of_log(log: Log) -> ImportedRun:
     """The run that a log of any format tells of. Errors: `RltraceError` when it is not TRL's."""
     stated = log.settings.get(_LOGGING_STEPS)
-    every = with_steps(_of_steps(log.records), _is_of_training, int(stated) if stated else None)
+    every = _with_steps(_of_steps(log.records), int(stated) if stated else 1)
     records = tuple(_a_step(record) for record in every)
     run = lay_out(replace(log, records=records), Scheme.of("trl"))
     return run if run.placement == "async" else replace(run, generating=_generating(records))
-
-
-def _log(path: Path) -> Log:
-    state = path / STATE if path.is_dir() else path
-    if state.name.endswith(".json") and state.is_file():
-        return _read_state(state)
-    if path.is_file():
-        printed = _read_console(path)
-        if printed is not None:
-            return printed
-    return read_log(path)
-
-
-# --- formats of transformers' own
 
 
 def _read_state(path: Path) -> Log:
@@ -105,18 +94,17 @@ def _read_state(path: Path) -> Log:
     records = [
         _record(number, line) for line in lines if (number := whole(line.get("step"))) is not None
     ]
-    skipped = []
-    if len(records) < len(lines):
-        skipped.append(f"{len(lines) - len(records)} entries without a step")
+    stepless = len(lines) - len(records)
+    skipped = (f"{stepless} entries without a step",) * bool(stepless)
     steps, _ = joined(records)
     every = whole(state.get(_LOGGING_STEPS))
     said = {_LOGGING_STEPS: str(every)} if every else {}
-    return Log(str(path), STATE, tuple(steps), tuple(skipped), changed_ns, said)
+    return Log(str(path), STATE, tuple(steps), skipped, changed_ns, said)
 
 
 def _read_console(path: Path) -> Log | None:
-    """What a job printed; None where it has no line of TRL's. A line is a mapping as Python prints
-    it, since transformers 5 with the numbers as texts, and says no step: they are counted."""
+    """None where no line is TRL's. A line is a mapping as Python prints it, since transformers 5
+    with the numbers as texts, and says no step: they are counted."""
     try:
         start = start_of(path)
         if not is_text(start):
@@ -130,25 +118,19 @@ def _read_console(path: Path) -> Log | None:
     if not lines and (is_json or not torn.count):
         return None
     steps = itertools.accumulate(int(not _is_evaluation(line)) for line in lines)
-    parts = [_record(at, line) for at, line in zip(steps, lines, strict=True)]
-    records, _ = joined(parts)
-    skipped = []
-    if records:
-        skipped.append(
-            "a console log says no step: its lines are counted, each as one step (which is too few "
-            "where logging_steps is more than 1)"
-        )
+    records, _ = joined(map(_record, steps, lines))
+    counted = "a console log says no step: its lines are counted, each as one step (which is too "
+    counted += "few where logging_steps is more than 1)"
+    skipped = [counted] if records else []
     if torn.count:
         skipped.append(f"{torn}: figures in a mapping that is torn")
     if foreign.count:
         skipped.append(f"{foreign}: figures as another framework or logger writes them")
-    kind = "console log"
-    return Log(str(path), kind, tuple(records), tuple(skipped), changed_ns)
+    return Log(str(path), "console log", tuple(records), tuple(skipped), changed_ns)
 
 
 def _printed(lines: Iterable[str]) -> tuple[list[dict[str, Any]], Counted, Counted]:
-    """The mappings of figures, the lines where one is torn, as where a job crashed or another
-    process printed in between, and those of figures in another form."""
+    """Mappings of figures, lines where one is torn, and those of figures in another form."""
     found: list[dict[str, Any]] = []
     torn, foreign = Counted(), Counted()
     for at, line in enumerate(lines, 1):
@@ -170,14 +152,32 @@ def _is_of_training(record: LogRecord) -> bool:
     return not _is_evaluation(name for name in record.readings if not name.startswith(_SUMS))
 
 
+def _with_steps(records: Iterable[LogRecord], stated: int) -> list[LogRecord]:
+    """The records, in order, each with over how many steps it is a mean: as many as lie between its
+    number and the one before. Where none stands before (at the begin, after a restart), or a gap is
+    longer than usual and no neighbour's (entries were lost), as many as between most; for one entry
+    alone, as the log's settings have `stated`. An evaluation stands for none."""
+    every = list(records)
+    places = [place for place, record in enumerate(every) if _is_of_training(record)]
+    numbers = [every[place].step for place in places]
+    gaps = [after - before for before, after in itertools.pairwise(numbers)]
+    often = Counter(gap for gap in gaps if gap > 0)
+    usual = max(often, key=lambda gap: (often[gap], -gap), default=stated)
+    for at, place in enumerate(places):
+        gap = gaps[at - 1] if at else 0
+        beside = gaps[max(0, at - 2) : at - 1] + gaps[at : at + 1]
+        steps = gap if 0 < gap <= usual or (gap > usual and gap in beside) else usual
+        every[place] = replace(every[place], steps=max(1, min(steps, numbers[at])))
+    return every
+
+
 def _generating(records: tuple[LogRecord, ...]) -> tuple[int, ...]:
     """The steps that generated, where samples of one are used for updates of others, too: only
-    entries of the former have figures of samples. None where all do, or no one can tell."""
+    their entries have figures of samples. None where all do."""
     entries = [record for record in records if _is_of_training(record)]
-    did = [any(name.startswith(_OF_SAMPLES) for name in one.readings) for one in entries]
-    if all(did):
+    made = [one for one in entries if any(name.startswith(_OF_SAMPLES) for name in one.readings)]
+    if len(made) == len(entries):
         return ()
-    made = (one for one, is_one in zip(entries, did, strict=True) if is_one)
     return tuple(step for one in made for step in range(one.step - one.steps + 1, one.step + 1))
 
 
@@ -196,7 +196,6 @@ def _is_evaluation(names: Iterable[str]) -> bool:
 
 
 def _mapping(text: str) -> dict[str, Any] | None:
-    """What Python printed; None for what it cannot have."""
     if len(text) > _LONGEST_MAPPING:
         return None
     try:
@@ -216,12 +215,8 @@ def _record(step: int, line: dict[str, Any]) -> LogRecord:
     return LogRecord(step, metrics, not_finite=infinite)
 
 
-# --- steps
-
-
 def _of_steps(records: tuple[LogRecord, ...]) -> Iterator[LogRecord]:
-    """The records with the names that TRL itself uses, each at its step of training; blocks that
-    were timed on the way to a step are added up and belong to it."""
+    """The records with TRL's own names, each at its step, with blocks on the way added up."""
     waiting: dict[str, float] = {}
     for record in records:
         metrics: dict[str, float] = {}

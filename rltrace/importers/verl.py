@@ -1,7 +1,6 @@
-"""verl's logs: how long each timer of its trainer loop ran in a step, and some hundred means.
+"""verl's logs: which trainer wrote them, and what its timers mean.
 
-Which of its trainers wrote a log is told by the metrics there are, as few logs say it; what verl
-measures wrong stays unknown.
+Which trainer wrote a log is told by its metrics; what verl measures wrong stays unknown.
 """
 
 from __future__ import annotations
@@ -74,8 +73,8 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
 
 
 def _trainer(records: list[LogRecord], settings: Mapping[str, str]) -> tuple[Told, bool, bool]:
-    """Its name, version and placement; whether `gen` is how long the loop waited for what other
-    processes generate; and whether it saves checkpoints behind the step."""
+    """What it is; whether `gen` is how long the loop waited for what other processes generate; and
+    whether it saves checkpoints behind the step."""
     lag = [v for r in records for name, v in r.metrics.items() if name in _LAGS]
     mode = settings.get("trainer_mode", "")
     if has(records, _PARAM_SYNC, "fully_async/*"):

@@ -1,6 +1,4 @@
-"""Agent Lightning: the runner's rollouts and its store (0.3), rollouts as they come back (1.0).
-
-    store.py        rollouts, versions, tokens and rewards, where 0.3 keeps them
+"""Agent Lightning: rollouts, its store (0.3), and the trainer's timer.
 
 Training is verl's, whose own adapter sees it: 0.3 has a timer of its own in that loop, 1.0 uses
 verl's. In 1.0 a rollout names no version, so that stays unknown.
@@ -22,7 +20,12 @@ LABELS = {**VERL_LABELS, "gen": "wait", "gen_max": "wait", "validate": "eval"}
 """Timers of the trainer -> stage. While agents run elsewhere, the trainer waits."""
 
 _STORE = "agentlightning.store.collection_based:CollectionBasedLightningStore"
+_RESOURCES = "update_resources add_resources"
+_HANDING_OUT = "start_rollout start_attempt dequeue_rollout dequeue_many_rollouts"
+_RUNNER = "agentlightning.runner.agent:LitAgentRunner"
 _TRAINER = "agentlightning.verl.trainer"
+_WAITING = "AglRolloutManager.enqueue_and_wait_until_completed "
+_WAITING += "AglAsyncRolloutManager.enqueue_and_wait_until_group_completed"
 _MANAGER = "agentlightning.verl.agl_rollout_manager"
 
 
@@ -31,13 +34,12 @@ def rollout_begins(call: Call) -> None:
 
 
 def step_begins(call: Call) -> None:
-    """The trainer is about to time a step: the next number is this one."""
+    """The trainer is about to time a step, which gets the next number."""
     call.recorder.step = int(call.self.global_steps) - 1
 
 
 def rollout_built(call: Call) -> None:
-    """A rollout has come back from the server, with what it kept of each turn, and when it ran by
-    the server's clock. One that never ran has no interval, so no row."""
+    """Times are the server's clock's; a rollout that never ran has no row."""
     built = call.result
     if built is None or built.running_at is None or built.finished_at is None:
         return
@@ -62,27 +64,15 @@ def rollout_built(call: Call) -> None:
 
 
 class AgentLightning(TableAdapter):
-    """The adapter for Agent Lightning."""
-
     framework = "agentlightning"
     versions = ">=0.3,<1.1"
     labels = LABELS
     calls = (
         *in_versions(
             "<1",
-            Hook(
-                "agentlightning.runner.agent:LitAgentRunner._step_impl",
-                "rollout",
-                before=rollout_begins,
-            ),
-            *methods(
-                _STORE, "update_resources add_resources", "sync", after=store.resources_stored
-            ),
-            *methods(
-                _STORE,
-                "start_rollout start_attempt dequeue_rollout dequeue_many_rollouts",
-                after=store.handed_out,
-            ),
+            Hook(f"{_RUNNER}._step_impl", "rollout", before=rollout_begins),
+            *methods(_STORE, _RESOURCES, "sync", after=store.resources_stored),
+            *methods(_STORE, _HANDING_OUT, after=store.handed_out),
             Hook(f"{_STORE}._post_add_spans", before=store.told),
             Hook(f"{_STORE}._unlocked_update_attempt_and_rollout", after=store.attempt_updated),
             Hook(f"{_STORE}.wait_for_rollouts", after=store.waited_for),
@@ -92,12 +82,7 @@ class AgentLightning(TableAdapter):
             ">=1",
             Hook(f"{_TRAINER}:AgentLightningRayPPOTrainer._rollout", "wait"),
             Hook(f"{_MANAGER}:AglRolloutManagerBase._build_completed_rollout", after=rollout_built),
-            *methods(
-                _MANAGER,
-                "AglRolloutManager.enqueue_and_wait_until_completed "
-                "AglAsyncRolloutManager.enqueue_and_wait_until_group_completed",
-                "wait",
-            ),
+            *methods(_MANAGER, _WAITING, "wait"),
         ),
     )
     timers = in_versions("<1", timed_block(f"{_TRAINER}:_timer", LABELS, "name"))

@@ -1,9 +1,8 @@
-"""Rollouts of Agent Lightning 0.3 where they all meet: its store.
+"""Rollouts of Agent Lightning 0.3, where they all meet: in its store.
 
-An attempt at a rollout is a trajectory. The store hands it out with the resources that it is to run
-with, and is given what it did as OpenTelemetry spans: by the agent's own process, and by the proxy
-in front of the model's server where there is one. Resources are what the store has versions of, so
-those are its versions: the first that it was given is 0.
+An attempt at a rollout is a trajectory. The store hands it out with its resources, and is given
+what it did as OpenTelemetry spans: by the agent's own process, and by the proxy in front of the
+model's server, if any. Versions are those of the resources: the first is 0.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from rltrace.adapters.table.samples import keep, use, versions_of
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Fate, Finish
@@ -34,10 +34,6 @@ _ANSWERS = (
 
 
 class _Calls:
-    """The calls of a model that one side tells of."""
-
-    __slots__ = ("count", "logprobs", "prompt", "tokens", "with_ids")
-
     def __init__(self) -> None:
         self.count = self.with_ids = self.logprobs = self.tokens = 0
         self.prompt = -1
@@ -56,8 +52,7 @@ class _Calls:
         self.logprobs += "logprobs.content" in attributes or "'logprobs': {" in choices
 
     def columns(self) -> dict[str, int]:
-        """What is known of the trajectory. How many tokens calls without ids had, is not: -1 takes
-        back what was known before such a call."""
+        """-1 tokens take back what was known before a call without ids."""
         whole = self.with_ids == self.count
         return {
             "turns": self.count,
@@ -70,8 +65,6 @@ class _Calls:
 
 class _Attempt:
     """An attempt at a rollout; `silent_ns` is when it fell silent, -1 where it is heard of."""
-
-    __slots__ = ("agent", "ended", "proxy", "row", "silent_ns", "trains", "trajectory")
 
     def __init__(self, row: Any, trajectory: int, trains: bool) -> None:
         self.row = row
@@ -92,9 +85,9 @@ _latest: dict[str, _Attempt] = {}  # by rollout; taken out as the algorithm gets
 
 
 class _Resources:
-    """Versions of the resources, by their ids; the trainer's policy may count others."""
+    """The trainer's policy may count other versions."""
 
-    versions: dict[str, int] = {}  # noqa: RUF012
+    versions: dict[str, int] = {}  # noqa: RUF012  # by the ids of the resources
     latest = -1
 
 
@@ -118,23 +111,18 @@ def _begins(call: Call, rollout: Any) -> None:
     if replaced is not None and replaced.silent_ns > 0:
         _ends(replaced, replaced.silent_ns, Finish.TIMEOUT)
     trajectory = identify(rollout.attempt.attempt_id)
-    columns: dict[str, int] = {}
     version = _Resources.versions.get(rollout.resources_id)
-    if version is not None:
-        columns = {"first_version": version, "last_version": version}
+    columns = versions_of([] if version is None else [version])
     data = (rollout.metadata or {}).get("data_id")
     if data is not None:
-        columns |= {"prompt": identify(str(data)), "group": identify(str(data))}
+        columns |= dict.fromkeys(("prompt", "group"), identify(str(data)))
     row = call.row("trajectories", start_ns=call.end_ns, trajectory=trajectory, **columns)
     attempt = _Attempt(row, trajectory, trains=rollout.mode == "train")
-    for known, key in ((_attempts, rollout.attempt.attempt_id), (_latest, rollout.rollout_id)):
-        if len(known) >= _MOST:  # nobody asks for the oldest one
-            del known[next(iter(known))]
-        known[key] = attempt
+    keep(_attempts, rollout.attempt.attempt_id, attempt, _MOST)  # nobody asks for the oldest one
+    keep(_latest, rollout.rollout_id, attempt, _MOST)
 
 
 def told(call: Call) -> None:
-    """Somebody tells what an attempt did."""
     attempt = _attempts.get(call.argument("attempt_id"))
     if attempt is None or attempt.row is None:
         return
@@ -153,17 +141,12 @@ def told(call: Call) -> None:
 
 def _verdicts(call: Call, trajectory: int, span: Any) -> None:
     for reward in sys.modules["agentlightning.emitter.reward"].get_rewards_from_span(span):
-        call.row(
-            "rewards",
-            trajectory=trajectory,
-            component=call.recorder.name(reward.name),
-            value=float(reward.value),
-        )
+        component = call.recorder.name(reward.name)
+        call.row("rewards", trajectory=trajectory, component=component, value=float(reward.value))
 
 
 def attempt_updated(call: Call) -> None:
-    """An attempt is over, or goes on: its runner says so, or the store, which looks for those that
-    take too long and those that it hears nothing of."""
+    """By its runner, or by the store, which watches for those that are late or silent."""
     if call.exception is not None:
         return
     told, changed, _ = call.result
@@ -192,15 +175,9 @@ def waited_for(call: Call) -> None:
         attempt = _latest.pop(rollout.rollout_id, None)
         if attempt is None or not attempt.trains:
             continue
-        calls = attempt.calls
-        call.row(
-            "uses",
-            trajectory=attempt.trajectory,
-            step=call.recorder.step,
-            version=_Resources.latest,
-            fate=Fate.TRAINED if rollout.status == "succeeded" else Fate.FAILED,
-            **({"tokens": calls.columns()["response_tokens"]} if calls.count else {}),
-        )
+        fate = Fate.TRAINED if rollout.status == "succeeded" else Fate.FAILED
+        tokens = attempt.calls.columns()["response_tokens"] if attempt.calls.count else -1
+        use(call, attempt.trajectory, fate, version=_Resources.latest, tokens=tokens)
 
 
 def _length(attributes: dict[str, Any], name: str) -> int:

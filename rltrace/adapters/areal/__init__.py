@@ -1,6 +1,4 @@
-"""AReaL: the trainer's timer, requests with the versions of their tokens, weights by bucket.
-
-    samples.py      requests, their verdicts, and which of them the trainer takes
+"""AReaL: timer, requests with their tokens' versions, weights by bucket.
 
 What the trainer times as `rollout` is its waiting for samples; generation is seen where requests
 are made. A step lasts from that wait to the commit of its figures, which says its number.
@@ -13,44 +11,30 @@ from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import formerly, in_versions
 from rltrace.adapters.table.steps import step_begins, step_ends, step_is
-from rltrace.adapters.table.timers import timed_block
+from rltrace.adapters.table.timers import labelled, timed_block
 from rltrace.adapters.table.weights import Sending, version_is
 from rltrace.hooks.hook import Call, Hook
 
-LABELS = {
-    "rollout": "wait",
-    "ref_logp": "reference",
-    "teacher_logp": "reference",
-    "recompute_logp": "logprob",
-    "critic_values": "value",
-    "compute_advantage": "other",
-    "train_step": "train",
-    "critic_train_step": "train",
-    "update_weights": "sync",
-    "rollout_pause": "sync",
-    "rollout_pause_generation": "sync",
-    "rollout_continue_generation": "sync",
-    "rollout_resume": "sync",
-    "rollout_onload": "switch",
-    "rollout_offload": "switch",
-    "actor_onload": "switch",
-    "actor_offload": "switch",
-    "critic_onload": "switch",
-    "critic_offload": "switch",
-    "ref_onload": "switch",
-    "ref_offload": "switch",
-    "load_bcast": "data",
-    "bcast": "data",
-    "to_device": "data",
-    "save": "checkpoint",
-    "checkpoint_for_recover": "checkpoint",
-    "eval": "eval",
-    "clear_batches": "other",
-}
-"""AReaL's `record_timing` key -> stage; the metric is `timeperf/<key>`."""
+LABELS = labelled(
+    wait="rollout",
+    reference="ref_logp teacher_logp",
+    logprob="recompute_logp",
+    value="critic_values",
+    other="compute_advantage clear_batches",
+    train="train_step critic_train_step",
+    sync="update_weights rollout_pause rollout_pause_generation rollout_continue_generation "
+    "rollout_resume",
+    switch="rollout_onload rollout_offload actor_onload actor_offload critic_onload critic_offload "
+    "ref_onload ref_offload",
+    data="load_bcast bcast to_device",
+    checkpoint="save checkpoint_for_recover",
+    eval="eval",
+)
+"""AReaL's `record_timing` keys; the metric is `timeperf/<key>`."""
 
 _ENGINE = "areal.infra.remote_inf_engine:RemoteInfEngine"
 _EXECUTOR = "areal.infra.workflow_executor:BatchTaskDispatcher"
+_STALENESS = "areal.infra.staleness_manager:StalenessManager"
 _BEFORE = {"areal.infra": "areal.core", "areal.trainer": "areal.engine"}  # until 0.5
 _FSDP = "areal.engine.fsdp_engine:FSDPEngine"
 _MEGATRON = "areal.engine.megatron_engine:MegatronEngine"
@@ -76,27 +60,17 @@ _BUCKET = "_update_bucket_weights_from_distributed"
 
 
 class AReaL(TableAdapter):
-    """The adapter for AReaL."""
-
     framework = "areal"
     versions = ">=0.5,<2.1"
     labels = LABELS
     calls = (
         *formerly(
             _BEFORE,
-            Hook(
-                f"{_ENGINE}.agenerate",
-                "rollout",
-                before=samples.request_begins,
-                after=samples.request_ends,
-            ),
+            Hook(f"{_ENGINE}.agenerate", "rollout", before=samples.asked, after=samples.answered),
             Hook(f"{_ENGINE}.set_version", before=version_is("version")),
             Hook(f"{_EXECUTOR}.wait_results", after=samples.taken),
             Hook(f"{_EXECUTOR}.wait_for_task", after=samples.passed_on, versions=">=0.5.3"),
-            Hook(
-                "areal.infra.staleness_manager:StalenessManager.on_rollout_rejected",
-                before=samples.rejected,
-            ),
+            Hook(f"{_STALENESS}.on_rollout_rejected", before=samples.rejected),
             Hook("areal.trainer.ppo.actor:PPOActor.ppo_update", "train"),
         ),
         Hook("areal.api.reward_api:AsyncRewardWrapper.__call__", "reward", after=samples.judged),

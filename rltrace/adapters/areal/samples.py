@@ -1,9 +1,8 @@
-"""Samples of AReaL: requests with the versions of their tokens, verdicts, what was trained on.
+"""Samples of AReaL: requests, verdicts, what the trainer takes.
 
-A task of the workflow executor is one prompt. Its requests and its rewards are awaited where
-AReaL's own context variable says which task it is. Its samples come out of the executor as tensors
-without ids, a row each; but each run of trained tokens in a row is what one request answered, and
-so each turn of a conversation is a trajectory of its own.
+A task of the workflow executor is one prompt; AReaL's own context variable says in which one a
+request or a reward is awaited. Samples come out of the executor as rows of tensors without ids; but
+each run of trained tokens is what one request answered, so each turn is a trajectory of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from rltrace.adapters.sampled import runs
-from rltrace.adapters.table.samples import cut_short, finish, verdict
+from rltrace.adapters.table.samples import cut_short, finish, use, verdict, versions_of
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.hooks.recorder import Recorder
@@ -24,8 +23,6 @@ from rltrace.trace.vocabulary import Fate
 
 
 class _Answer(NamedTuple):
-    """What a request came back with."""
-
     trajectory: int
     tokens: int
     digest: int
@@ -40,8 +37,7 @@ _uses: deque[Any] = deque(maxlen=1 << 16)  # of the step that is open, which may
 _last: ContextVar[int] = ContextVar("rltrace_areal_request", default=-1)
 
 
-def request_begins(call: Call) -> None:
-    """A request is made."""
+def asked(call: Call) -> None:
     request, task = call.argument("req"), _task()
     of_task = {} if task is None else {"group": identify(f"{call.self.engine_id}/{task}")}
     call.state = call.row(
@@ -53,7 +49,7 @@ def request_begins(call: Call) -> None:
     )
 
 
-def request_ends(call: Call) -> None:
+def answered(call: Call) -> None:
     """Its tokens are there, each with the version that generated it; or it failed."""
     if call.state is None:
         return
@@ -61,8 +57,7 @@ def request_ends(call: Call) -> None:
         call.state.set(end_ns=call.end_ns, **cut_short(call.exception))
         return
     response = call.result
-    versions = [v for v in response.output_versions if v >= 0]
-    known = {"first_version": versions[0], "last_version": versions[-1]} if versions else {}
+    known = versions_of([v for v in response.output_versions if v >= 0])
     known |= finish(response.stop_reason)
     tokens = response.output_tokens
     call.state.set(
@@ -87,7 +82,7 @@ def judged(call: Call) -> None:
 
 
 def taken(call: Call) -> None:
-    """The trainer takes the samples of some tasks, to train on them with the version it has."""
+    """The trainer takes the samples of some tasks, to train on them."""
     provider = call.self.staleness_manager.version_provider
     for result in call.result or ():
         answers = _answers.pop(_key(provider, result), None) if result is not None else None
@@ -117,14 +112,7 @@ def uses_are_of(recorder: Recorder) -> None:
 
 
 def _use(call: Call, provider: Any, trajectory: int, tokens: int, fate: Fate) -> None:
-    row = call.row(
-        "uses",
-        trajectory=trajectory,
-        step=call.recorder.step,
-        version=int(provider.get_version()),
-        fate=fate,
-        tokens=tokens,
-    )
+    row = use(call, trajectory, fate, version=int(provider.get_version()), tokens=tokens)
     if row is not None:
         _uses.append(row)
 
@@ -158,14 +146,12 @@ def _key(provider: Any, result: Any) -> _Task:
 
 
 def _task() -> int | None:
-    """The number of the executor's task that this is called in."""
     found: int | None = sys.modules["areal.utils.perf_tracer"].get_task_id()
     return found
 
 
 def _evaluates(engine: Any) -> bool:
-    """Whether the task that this is called in is one of an evaluation. Before 0.5.2 none says so;
-    but there AReaL evaluates with an engine of its own, whose samples may be of any age."""
+    """Before 0.5.2 told by an engine of its own, whose samples may be of any age."""
     for name in ("areal.infra.workflow_context", "areal.core.workflow_context"):
         if name in sys.modules:
             return bool(sys.modules[name].get().is_eval)

@@ -1,7 +1,7 @@
-"""Readers in the controller and, where there is one, in the generator beside it.
+"""Readers in the controller and generator: steps, objective, fates of samples.
 
-OpenRLHF has no function that is one step: its loop takes a batch, trains on it, logs. So a step
-begins where the loop asks for the batch that it will train on, and ends where it asks for the next.
+No function is one step, so a step lasts from where the loop asks for a batch to where it asks for
+the next.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rltrace.adapters.openrlhf.rollout import TAG
 from rltrace.adapters.openrlhf.verdicts import number
-from rltrace.adapters.table.samples import verdict
+from rltrace.adapters.table.samples import use, verdict
 from rltrace.adapters.table.stated import are_counts, at, not_none
 from rltrace.adapters.table.steps import Loop, step_begins, step_is
 from rltrace.hooks.hook import Call
@@ -18,8 +18,6 @@ from rltrace.trace.vocabulary import Fate, Stage
 
 
 class _ControllerLoop(Loop):
-    """The loop of the process that counts the steps."""
-
     batch: tuple[tuple[int, int] | None, ...] = ()  # tags of what is trained on
     judged = False  # whether its samples came with a reward
     asked_ns = -1  # when an update of the engines was last wanted
@@ -34,16 +32,11 @@ def fit_begins(call: Call) -> None:
     recorder = call.recorder
     recorder.version = max(recorder.version, 0)
     recorder.step = max(recorder.step, int(call.argument("global_step", 0)))
-    recorder.describe(placement=_placement(call.self))
+    colocated = at(call.self.args, "train.colocate_all", "colocate_all_models")
+    placement = "colocated" if colocated else "disaggregated"
+    placement = "async" if hasattr(call.self, "rollout_queue") else placement
+    recorder.describe(placement=placement)
     recorder.describe(**stated(call.self.args))
-
-
-def _placement(trainer: Any) -> str:
-    """Who shares devices, and what runs at once, as the flags say it."""
-    if hasattr(trainer, "rollout_queue"):
-        return "async"
-    colocated = at(trainer.args, "train.colocate_all", "colocate_all_models")
-    return "colocated" if colocated else "disaggregated"
 
 
 def resumed(call: Call) -> None:
@@ -53,7 +46,6 @@ def resumed(call: Call) -> None:
 
 
 def next_batch(call: Call) -> str:
-    """The loop wants a batch."""
     loop.wants_batch(call.recorder, call.recorder.step + 1)
     return "wait"
 
@@ -79,12 +71,11 @@ def train_ends(call: Call) -> None:
     version, lengths = call.state
     for place, (tag, tokens) in enumerate(zip(loop.batch, lengths, strict=True)):
         known = loop.ratios.get(place, {})
-        used(call, tag, version, Fate.TRAINED, tokens, **known)
+        use(call, tag[0] if tag else -1, Fate.TRAINED, version=version, tokens=tokens, **known)
 
 
 def experience_made(call: Call) -> None:
-    """The models have seen the batch: `make_experience` gives micro-batches whose `index` says
-    which samples they are of, with rewards of the reward model where there is one."""
+    """`make_experience` gives micro-batches: `index` says which samples they are of."""
     for experience in call.result or ():
         loop.ratios.update(zip(experience.index, of_samples(experience), strict=False))
         if loop.judged:
@@ -96,8 +87,7 @@ def experience_made(call: Call) -> None:
 
 
 def broadcast_begins(call: Call) -> None:
-    """The asynchronous trainer wants to update the engines, and must first have the lock, or have
-    them pause."""
+    """The asynchronous trainer must first have the lock, or have the engines pause."""
     loop.asked_ns = call.start_ns
 
 
@@ -109,28 +99,20 @@ def bringing(call: Call) -> None:
         loop.asked_ns = -1
 
 
-def weights_brought(call: Call) -> None:
-    """All engines have a new version."""
+def brought(call: Call) -> None:
     if call.exception is None:
         call.recorder.version = max(call.recorder.version, 0) + 1
         call.span.set(version=call.recorder.version)
 
 
 def saving(call: Call) -> str:
-    """Logging and, every so many steps, a checkpoint."""
     every = at(call.self.args, "ckpt.save_steps", "save_steps")
     return "other" if int(call.argument("global_step")) % every else "checkpoint"
 
 
-# --- how far the policy that trains is from the one that generated, sample by sample
-# Where it corrects for their difference (its flags say `is_correction`), OpenRLHF has two
-# log-probabilities of each token before it trains: that of vLLM when it generated, and that of the
-# policy now. It logs one mean of them, `vllm_kl`.
-
-
 def of_samples(experience: Any) -> list[dict[str, float]]:
-    """The columns of `uses` that tell of w = exp(now - when generated), for each sample of a
-    micro-batch; an empty list where they are not known, or not on the CPU."""
+    """Columns of `uses`, of w = exp(now - when generated), by sample; none unless on the CPU.
+    OpenRLHF has both log-probs of each token where its flags say `is_correction`."""
     now, then = experience.action_log_probs, experience.rollout_log_probs
     mask = experience.action_mask
     if now is None or then is None or now.device.type != "cpu":
@@ -143,7 +125,6 @@ def of_samples(experience: Any) -> list[dict[str, float]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-# --- what the flags say of the objective
 # OpenRLHF recomputes the log-probs of a batch before it trains, so its clip bounds the learner's
 # own drift and knows nothing of the lag; its correction weighs that loss by the ratio to what vLLM
 # sampled from, within limits. Nothing is dropped for its age.
@@ -158,7 +139,6 @@ _FACTORS = (
 
 
 def stated(args: Any) -> dict[str, Any]:
-    """The facts that the flags tell; what they do not tell is left out."""
     updates = _updates_per_version(args)
     return not_none(objective=_objective(args), drops_stale=False, updates_per_version=updates)
 
@@ -187,28 +167,8 @@ def tokens_of(experience: Any) -> int:
     return int(experience.action_mask.sum())
 
 
-def used(
-    call: Call,
-    tag: tuple[int, int] | None,
-    version: int,
-    fate: Fate,
-    tokens: int,
-    **ratios: float,
-) -> None:
-    """A sample has been trained on, or dropped."""
-    call.row(
-        "uses",
-        trajectory=-1 if tag is None else tag[0],
-        step=call.recorder.step,
-        version=version,
-        fate=fate,
-        tokens=tokens,
-        **ratios,
-    )
-
-
 class _Candidate(NamedTuple):
-    """A sample that is generated and may be filtered out, with its group."""
+    """A sample that may be filtered out, with its group."""
 
     tag: tuple[int, int]
     score: float
@@ -224,20 +184,19 @@ def generating(call: Call) -> None:
 
 
 def arrived(call: Call) -> None:
-    """A response has become an experience, which carries the tag on."""
+    """A response has become an experience."""
     experience = call.result
     tag = call.argument("response").get(TAG)
     if experience is None or tag is None:
         return
     setattr(experience, ATTRIBUTE, tag)
     if _filtering and experience.scores is not None:
-        candidate = _Candidate(tag, float(experience.scores[0]), tokens_of(experience))
-        _filtering[0].append(candidate)
+        score = float(experience.scores[0])
+        _filtering[0].append(_Candidate(tag, score, tokens_of(experience)))
 
 
 def generated(call: Call) -> None:
-    """The batch is there without the groups whose mean score lies outside of the range. Where all
-    samples of a group have one score, its advantage would have been zero."""
+    """The batch is there without the groups whose mean score is out of range."""
     candidates = _filtering.pop() if _filtering else []
     if not candidates or call.result is None:
         return
@@ -253,4 +212,4 @@ def generated(call: Call) -> None:
             continue  # the rest of an unfinished batch is dropped with it, by no filter
         fate = Fate.ZERO_ADVANTAGE if min(scores) == max(scores) else Fate.FILTERED
         for candidate in group:
-            used(call, candidate.tag, call.recorder.version, fate, candidate.tokens)
+            use(call, candidate.tag[0], fate, tokens=candidate.tokens)

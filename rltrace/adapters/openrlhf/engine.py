@@ -1,8 +1,7 @@
-"""Readers where new weights arrive: in a rollout actor, and in vLLM's worker below it.
+"""Readers of weights that arrive in a rollout actor and vLLM's worker.
 
-OpenRLHF sends a model tensor by tensor, each with a remote call of its own, and says with the last
-one that it is (`empty_cache`). A model may have ten thousand tensors: an update is one span and one
-row with their number and bytes, and what the calls cost is two counters.
+OpenRLHF sends each tensor with a remote call of its own, the last one with `empty_cache`. There may
+be ten thousand: an update is one span and one row, and what the calls cost is two counters.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ WHOLE = "rltrace.sync "
 _STAGE = f"{WHOLE}stage "
 
 RPC_SECONDS = "weights/rpc_seconds"
-"""Counter of a rollout actor, cumulative, read with each update: the time in which a call that
-brings it one tensor was at work. OpenRLHF makes such a call for each tensor and waits for it, so
-what an update takes beyond `WORKER_SECONDS` is the price of the calls themselves."""
+"""Counter of a rollout actor, cumulative, read with each update: the time of the calls that bring
+it one tensor each. What it has beyond `WORKER_SECONDS` is the price of the calls themselves."""
 
 WORKER_SECONDS = "weights/worker_seconds"
 """Counter of vLLM's worker, likewise: the time in which it received a tensor and loaded it. On a
@@ -34,10 +32,6 @@ _LANE = 1  # each call is a task of its own; the span of an update belongs to no
 
 
 class _ArrivingUpdate:
-    """The update that is on its way into this process."""
-
-    __slots__ = ("bytes", "first", "span", "start_ns", "tensors")
-
     def __init__(self, name: str) -> None:
         self.first = name
         self.span: Any = None
@@ -51,7 +45,7 @@ _done: deque[tuple[int, int]] = deque(maxlen=1024)  # (when, version) of the lat
 
 
 def started(call: Call) -> None:
-    """The engine is there, with the weights that it was started with: version 0."""
+    """The weights that the engine was started with are version 0."""
     if call.exception is None:
         call.recorder.version = 0
 
@@ -65,8 +59,8 @@ def version_at(time_ns: int, otherwise: int) -> int:
 
 
 def tensor_stage(call: Call) -> str | None:
-    """The first tensor of an update begins the span of it. An update that was broken off is begun
-    anew with the same tensor, or a version that is staged."""
+    """The first tensor of an update begins its span. One that was broken off begins anew with the
+    same tensor, or a version that is staged."""
     name = str(call.argument("name"))
     if not _update or _update[0].first == name or name.startswith(_STAGE):
         _update[:] = [_ArrivingUpdate(name)]
@@ -75,7 +69,7 @@ def tensor_stage(call: Call) -> str | None:
 
 
 def tensor_comes(call: Call) -> None:
-    """One tensor is announced: `update_weight(name, dtype, shape, ...)`."""
+    """`update_weight(name, dtype, shape, ...)`"""
     update = _update[0]
     if call.span is not None:
         update.span, update.start_ns = call.span, call.start_ns
@@ -95,8 +89,8 @@ def tensor_loaded(call: Call) -> None:
     version = max(call.recorder.version, 0) + 1
     _done.append((call.end_ns, version))
     update.span.set(bytes=update.bytes, items=update.tensors, version=version)
-    columns = {"buckets": update.tensors, "start_ns": update.start_ns}
-    columns["stall_ns"] = call.end_ns - update.start_ns
+    began_ns = update.start_ns
+    columns = {"buckets": update.tensors, "start_ns": began_ns, "stall_ns": call.end_ns - began_ns}
     if str(call.argument("name")).startswith(WHOLE):
         columns |= {"wire_bytes": update.bytes, "transport": Transport.SHARED_MEMORY}
     elif call.argument("ipc_handles") is None:

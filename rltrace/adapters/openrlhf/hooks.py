@@ -1,8 +1,7 @@
 """Which functions of OpenRLHF are watched, and in which versions they are.
 
-Most methods here are of Ray actor classes, or of a class that those inherit from: Ray copies each
-method onto a class of its own, and the hook goes where a worker loads that (`ray_actors`). Ranges
-say where a function exists; the tests hold each row to the sources of every version.
+Most methods are of Ray actor classes: Ray copies each onto a class of its own, and the hook goes
+where a worker loads that (`ray_actors`).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Mapping
 from rltrace.adapters.openrlhf import controller, engine, rollout, training, verdicts
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly, in_versions, methods
+from rltrace.adapters.table.weights import phase_row
 from rltrace.hooks.hook import Hook
 
 _BASE = "openrlhf.trainer.ppo_trainer:BasePPOTrainer"
@@ -37,11 +37,7 @@ _CONTROLLER = (
     Hook(f"{_SYNC}.fit", before=controller.fit_begins, after=controller.loop.ends),
     Hook(f"{_LEARNING}.fit", before=controller.fit_begins, after=controller.loop.ends),
     Hook(f"{_BASE}.init_checkpoint_states", after=controller.resumed),
-    Hook(
-        "ray.util.queue:Queue.get",
-        controller.next_batch,
-        stages=("step", "wait"),
-    ),
+    Hook("ray.util.queue:Queue.get", controller.next_batch, stages=("step", "wait")),
     Hook("ray.util.queue:Queue.put", "wait"),
     Hook(f"{_BASE}.train_step", before=controller.train_begins, after=controller.train_ends),
     Hook(f"{_MAKER}:RemoteExperienceMaker.make_experience_batch", "wait"),
@@ -50,16 +46,9 @@ _CONTROLLER = (
     Hook(f"{_BASE}.ppo_train", "wait"),
     # The asynchronous trainer waits for the lock, or for engines to pause, before it calls the
     # other one: OpenRLHF's `timing/broadcast` is the outer one, the update is the inner one.
+    Hook(f"{_LEARNING}.broadcast_to_vllm", "other", before=controller.broadcast_begins),
     Hook(
-        f"{_LEARNING}.broadcast_to_vllm",
-        "other",
-        before=controller.broadcast_begins,
-    ),
-    Hook(
-        f"{_BASE}.broadcast_to_vllm",
-        "sync",
-        before=controller.bringing,
-        after=controller.weights_brought,
+        f"{_BASE}.broadcast_to_vllm", "sync", before=controller.bringing, after=controller.brought
     ),
     Hook(
         f"{_BASE}.save_logs_and_checkpoints",
@@ -130,21 +119,15 @@ _MODELS = (
     Hook(f"{_POLICY}:ActorPPOTrainer.__init__", after=training.policy_built),
     Hook(f"{_POLICY}:ActorPPOTrainer.ppo_train", "train", before=training.training),
     Hook(f"{_CRITIC}:CriticPPOTrainer.ppo_train", "train", before=training.training),
-    Hook(
-        f"{_POLICY}:ActorPPOTrainer.broadcast_to_vllm",
-        "sync",
-        phase="transfer",
-        before=training.sending,
-        after=training.sent,
+    phase_row(
+        "transfer", f"{_POLICY}:ActorPPOTrainer.broadcast_to_vllm", training.sending, training.sent
     ),
     *(
-        Hook(f"{actor}.{method}", stage)
+        hook
         for actor in (f"{_POLICY}:PolicyModelActor", f"{_CRITIC}:CriticModelActor")
-        for method, stage in (
-            ("reload_states", "switch"),
-            ("offload_states", "switch"),
-            ("save_checkpoint", "checkpoint"),
-            ("save_model", "checkpoint"),
+        for hook in (
+            *methods(actor, "reload_states offload_states", "switch"),
+            *methods(actor, "save_checkpoint save_model", "checkpoint"),
         )
     ),
 )

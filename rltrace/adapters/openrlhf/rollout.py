@@ -1,8 +1,7 @@
-"""Readers in a rollout actor: trajectories, the requests that they make, environment steps.
+"""Readers in a rollout actor: trajectories, their requests, environment steps.
 
-A sample is one `execute` of an executor, in an asyncio task of its own, where its requests are
-awaited: a context variable says to which trajectory they belong. The trajectory's id travels to the
-trainer on the response, a dict of which OpenRLHF reads the keys that it knows.
+A sample is one `execute` of an executor, in an asyncio task of its own: a context variable says to
+which trajectory a request belongs. Its id travels to the trainer as one more key of the response.
 """
 
 from __future__ import annotations
@@ -25,13 +24,6 @@ _STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 
 
 class ExecutorRun:
-    """One run of an executor, until its end is known."""
-
-    __slots__ = (
-        "before", "ended", "env_ns", "judged", "known", "last_ns", "row", "sampled", "tag", "timed",
-        "verdict",
-    )  # fmt: skip
-
     def __init__(self, tag: tuple[int, int], row: Any) -> None:
         self.tag = tag
         self.row = row
@@ -84,42 +76,45 @@ def asking(call: Call) -> None:
 
 
 def requested(call: Call) -> None:
-    """vLLM has answered. Where its own stamps are there, generation begins when the request has
-    been scheduled, and the versions are those that made its first and its last token."""
+    """Where vLLM's stamps are there, generation begins when the request has been scheduled, and the
+    versions are those that made its first and its last token."""
     output, trajectory = call.result, current.get()
     if output is None:
         return
     completion = output.outputs[0]
+    tokens = len(completion.token_ids)
     stamps = _stamps(call, getattr(output, "metrics", None))
     first, last = call.state, call.recorder.version
     if stamps is not None:
         scheduled_ns, first_ns, last_ns = stamps
         first, last = engine.version_at(first_ns, first), engine.version_at(last_ns, last)
-        _queued(call, scheduled_ns)
-    call.span.set(items=1, tokens=len(completion.token_ids), version=first)
+        # Until it is scheduled, a request generates nothing.
+        waited = call.recorder.begin(call.recorder.name("vLLM's queue"), Stage.OTHER)
+        waited.set(start_ns=call.start_ns, end_ns=scheduled_ns)
+        call.span.set(start_ns=scheduled_ns)
+    call.span.set(items=1, tokens=tokens, version=first)
     if trajectory is None:
         _elsewhere.add(completion.token_ids)
         return
     trajectory.sampled.add(completion.token_ids)
     known = trajectory.known
     if "turns" not in known:
-        prompt = call.argument("prompt_token_ids")
         known |= {"turns": 0, "response_tokens": 0, "first_version": first}
-        known["prompt_tokens"] = len(prompt)
+        known["prompt_tokens"] = len(call.argument("prompt_token_ids"))
         known["logprobs"] = int(completion.logprobs is not None)
         if stamps is not None:
             known["first_token_ns"] = first_ns
     known["turns"] += 1
-    known["response_tokens"] += len(completion.token_ids)
+    known["response_tokens"] += tokens
     known["last_version"] = last
     known |= finish(completion.finish_reason)
     trajectory.last_ns = call.end_ns
 
 
 def _stamps(call: Call, metrics: Any) -> tuple[int, int, int] | None:
-    """When a request was scheduled and when its first and last token came, in monotonic ns. vLLM's
-    engine stamps with `time.monotonic`, which is one clock for all processes of a node; what does
-    not lie within the call is of another clock."""
+    """When a request was scheduled and when its first and last token came, in monotonic ns. vLLM
+    stamps with `time.monotonic`, one clock for a node; what does not lie within the call is of
+    another."""
     if metrics is None or not all(hasattr(metrics, name) for name in _STAMPS):
         return None
     times = [int(getattr(metrics, name) * 1e9) for name in _STAMPS]
@@ -127,15 +122,7 @@ def _stamps(call: Call, metrics: Any) -> tuple[int, int, int] | None:
     return (times[1], times[2], times[3]) if in_order == sorted(in_order) else None
 
 
-def _queued(call: Call, scheduled_ns: int) -> None:
-    """Until it is scheduled, a request generates nothing."""
-    name = call.recorder.name("vLLM's queue")
-    call.recorder.begin(name, Stage.OTHER).set(start_ns=call.start_ns, end_ns=scheduled_ns)
-    call.span.set(start_ns=scheduled_ns)
-
-
 def stepped(call: Call) -> None:
-    """The environment has made a step, or was reset."""
     trajectory = current.get()
     if trajectory is not None:
         trajectory.env_ns += call.end_ns - call.start_ns
@@ -155,16 +142,14 @@ def ends(call: Call) -> None:
         return
     known = {"last_version": call.recorder.version} | trajectory.known
     given: dict[str, int] = {}
-    ids: Any = ()
-    ranges: Any = ()  # where the policy's are among them; the environment's are between
-    if isinstance(response, dict):
-        response[TAG] = trajectory.tag
-        ids = response.get("observation_tokens") or ()
-        ranges = response.get("action_ranges") or ()
-        if response.get("truncated"):
-            known["finish"] = Finish.LENGTH
-        if "rollout_log_probs" in response:
-            given["logprobs"] = int(response["rollout_log_probs"] is not None)
+    told: dict[str, Any] = response if isinstance(response, dict) else {}
+    told[TAG] = trajectory.tag
+    ids = told.get("observation_tokens") or ()
+    ranges = told.get("action_ranges") or ()  # the policy's among them; the environment's between
+    if told.get("truncated"):
+        known["finish"] = Finish.LENGTH
+    if "rollout_log_probs" in told:
+        given["logprobs"] = int(told["rollout_log_probs"] is not None)
     if ranges and "turns" not in known:  # its requests were made in other tasks
         known |= {"prompt_tokens": ranges[0][0], "turns": len(ranges)}
         known["response_tokens"] = sum(end - start for start, end in ranges)
@@ -179,7 +164,6 @@ def ends(call: Call) -> None:
 
 
 def _kept(trajectory: ExecutorRun, runs: list[list[int]]) -> dict[str, int]:
-    """Whether what is trained on are the tokens that vLLM gave, as far as these are known."""
     answers = _elsewhere.count - trajectory.before  # since it has begun
     if trajectory.sampled.count or not 0 < answers <= _MOST_ELSEWHERE:  # not all are remembered
         return trajectory.sampled.column(runs)

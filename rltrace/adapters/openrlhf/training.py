@@ -1,4 +1,4 @@
-"""Readers in the processes of the models: policy, critic, reference, reward model."""
+"""Readers in the processes of the models: batches, weights that are sent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from rltrace.trace.vocabulary import SyncRole, Transport
 
 
 def placed(call: Call) -> None:
-    """A model's actor knows its rank."""
     call.recorder.describe(rank=int(call.argument("rank")))
 
 
 def is_forward(call: Call) -> bool:
-    """Through `execute_batch(method_name, ...)` a model's actor is also given what it will train
-    on."""
+    """`execute_batch(method_name, ...)` also gives an actor what it will train on."""
     return bool(call.argument("method_name") == "forward")
 
 
@@ -33,7 +31,7 @@ def batch_given(call: Call) -> None:
 
 
 def policy_built(call: Call) -> None:
-    """The policy is there, with the weights that it begins with: version 0."""
+    """The weights that the policy begins with are version 0."""
     if call.exception is None:
         call.recorder.version = 0
         if call.self.strategy.is_rank_0():
@@ -41,8 +39,7 @@ def policy_built(call: Call) -> None:
 
 
 def training(call: Call) -> None:
-    """A trainer goes over its replay buffer; a last micro-batch that is not full is left out, and
-    which samples that are is not known."""
+    """A last micro-batch that is not full is left out, and which samples that are is not known."""
     buffer = call.self.replay_buffer
     items = buffer.items
     left_out = 0 if buffer.dynamic_batch else len(items) % buffer.sample_batch_size
@@ -58,7 +55,6 @@ def sending(call: Call) -> None:
 
 
 def sent(call: Call) -> None:
-    """A rank has taken part in sending the weights, tensor by tensor; the first one sends."""
     if call.exception is not None:
         return
     version = call.recorder.version = max(call.recorder.version, 0) + 1
@@ -78,21 +74,18 @@ _models: dict[int, tuple[int, int]] = {}
 
 
 def _model(trainer: Any) -> tuple[int, int]:
-    """Tensors and bytes of an update, looked at once: a large model has thousands. Of a model that
-    sees, only what is trained is sent."""
-    known = _models.get(id(trainer))
-    if known is None:
+    """Tensors and bytes of an update, counted once: of a model that sees, what is trained."""
+    if id(trainer) not in _models:
         sees = getattr(trainer.actor, "is_vlm", False)
         parameters = trainer.actor.model.module.parameters()
         sent = [parameter for parameter in parameters if parameter.requires_grad or not sees]
-        known = _models[id(trainer)] = (len(sent), tensor_bytes(sent))
-    return known
+        _models[id(trainer)] = (len(sent), tensor_bytes(sent))
+    return _models[id(trainer)]
 
 
 def _transport(trainer: Any) -> int:
-    """What carried the weights. OpenRLHF's `sync_backend` only counts where Ray's collectives are
-    used; else the group is vLLM's of NCCL whatever that says, unless somebody has put another one
-    in its place."""
+    """What carried the weights. `sync_backend` only counts with Ray's collectives; else the group
+    is vLLM's of NCCL, unless somebody has put another one in its place."""
     if trainer.use_cuda_ipc:
         return Transport.CUDA_IPC
     group = getattr(trainer, "_model_update_group", None)

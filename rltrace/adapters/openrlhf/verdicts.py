@@ -1,4 +1,4 @@
-"""Readers of verdicts: a reward function, a server, an agent, a reward model.
+"""Readers of verdicts: of functions, servers, agents and reward models.
 
 OpenRLHF swallows what a reward function raises and goes on without a reward; here it is an error.
 """
@@ -25,7 +25,9 @@ def judging(call: Call) -> None:
         return
     trajectory.judged = True
     trajectory.end(trajectory.last_ns if trajectory.last_ns > 0 else call.start_ns)
-    component = call.recorder.name(_component(call.self))
+    function = getattr(call.self, "reward_func", None)
+    judge = "reward server" if function is None else getattr(function, "__name__", "function")
+    component = call.recorder.name(str(judge))
     call.state = call.row("rewards", trajectory=trajectory.tag[0], component=component)
     trajectory.verdict = call.state
 
@@ -48,27 +50,14 @@ def function_ended(call: Call) -> None:
 def judged(call: Call) -> None:
     if call.state is None:
         return
-    value = None
-    if call.result:
-        first = call.result[0]
-        value = number(first.get("rewards")) if isinstance(first, dict) else None
-    known = score(value)
+    first = call.result[0] if call.result else None
+    known = score(number(first.get("rewards")) if isinstance(first, dict) else None)
     if isinstance(call.exception, TimeoutError):
         known["outcome"] = Outcome.TIMEOUT
     trajectory = current.get()
     if trajectory is None or not trajectory.timed:
         known["end_ns"] = call.end_ns
     call.state.set(**known)
-
-
-def agent_judged(call: Call) -> None:
-    """A sample has ended whose executor brings its own reward; how long that took is in the
-    environment's steps, if anywhere."""
-    trajectory, response = call.state, call.result
-    if trajectory is None or trajectory.judged or not isinstance(response, dict):
-        return
-    if response.get("reward") is not None:
-        verdict(call, trajectory.tag[0], "agent", number(response["reward"]))
 
 
 def number(value: Any) -> float | None:
@@ -83,11 +72,6 @@ def number(value: Any) -> float | None:
         return None
 
 
-def _component(executor: Any) -> str:
-    function = getattr(executor, "reward_func", None)
-    return "reward server" if function is None else str(getattr(function, "__name__", "function"))
-
-
 # They are loaded from a file that the user names, so they are watched once they are met.
 
 OWN = "openrlhf.utils.agent"
@@ -96,7 +80,11 @@ _watched: set[tuple[type, str]] = set()
 
 
 def sample_ends(call: Call) -> None:
-    agent_judged(call)
+    """Its executor may have brought a reward of its own."""
+    trajectory, response = call.state, call.result
+    given = response.get("reward") if isinstance(response, dict) else None
+    if trajectory is not None and not trajectory.judged and given is not None:
+        verdict(call, trajectory.tag[0], "agent", number(given))
     rollout.ends(call)
 
 
@@ -109,7 +97,6 @@ def group_begins(call: Call) -> None:
 
 
 def environment_known(call: Call) -> None:
-    """A multi-turn executor is given the class of its environments."""
     cls = call.argument("agent_instance_cls")
     for method in ("step", "reset"):
         _watch(cls, method, "env", after=rollout.stepped)
@@ -127,7 +114,7 @@ def verdict_wanted(call: Call) -> None:
 
 
 def _watch(cls: Any, method: str, stage: str | None, **readers: Any) -> None:
-    """Hooks the method where the user's class, or one that it inherits from, defines it."""
+    """Hooks the method where the user's class, or a base of it, defines it."""
     owner = next((base for base in cls.__mro__ if method in vars(base)), None)
     if owner is None or owner.__module__ == OWN or (owner, method) in _watched:
         return

@@ -1,18 +1,8 @@
-"""What an adapter that is little more than a table is made of.
+"""An adapter that is little more than a table of hooks.
 
-    rows.py       rows that have something in common: a class, versions, an earlier name
-    timers.py     the framework's own timer: what each of its labels is a span of
-    steps.py      learner steps where no one function is one
-    logged.py     the framework's own figures, where it hands them to a logger
-    samples.py    how a sample ended, what was said of it
-    weights.py    bytes and version of a weight update
-    stated.py     what the framework's configuration says
-
-A framework's file (`rltrace/adapters/slime.py`, say) then holds its rows and the few readers that
-only it needs. Rows stand in three tiers: what only a *call* knows (versions, bytes, single
-trajectories), what the framework's own *timer* shows (nearly each has just one, and its labels
-hardly ever change), and what its metric *sink* is given. A stage that a call shows has an empty
-label in the same process, so that it is recorded once.
+Rows stand in three tiers: what only a *call* knows (versions, bytes, single trajectories), what the
+framework's own *timer* shows (its labels hardly ever change), and what its metric *sink* is given.
+A stage that a call shows has an empty label in the same process, so that it is recorded once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A framework's own figures, taken where it hands them to its logger."""
+"""A framework's own figures, read where it hands them to its logger."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from rltrace.hooks.hook import Call, Reader
 
 
 def logged(argument: str, prefix: str = "") -> Reader:
-    """A reader of the mapping that is passed as `argument` (or a list of such), under its own
-    names; `prefix` is the argument that stands before them, if there is one. NaN is kept: a loss
-    may be."""
+    """A reader of the mapping (or list of such) that is passed as `argument`; `prefix` is the
+    argument that stands before its names, if there is one. NaN is kept: a loss may be."""
 
     def read(call: Call) -> None:
         found = call.argument(argument)
@@ -24,8 +23,7 @@ def logged(argument: str, prefix: str = "") -> Reader:
 
 
 def record_figures(call: Call, figures: dict[Any, Any], prefix: str = "") -> None:
-    """Each number of a mapping as a row of `samples`. Numbers of the host only, since reading one
-    off a device would have the job wait for it."""
+    """Each number on the host as a row of `samples`; for one on a device the job would wait."""
     recorder, now = call.recorder, time.monotonic_ns()
     for name, value in figures.items():
         if is_number(value):

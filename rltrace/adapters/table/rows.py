@@ -1,4 +1,4 @@
-"""Rows of a table that have something in common, which is said once for all of them."""
+"""Rows of hooks that have something in common, which is said once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from rltrace.hooks.hook import Call, Hook
 def either(
     test: Callable[[Call], object], stage: str, otherwise: str | None = None
 ) -> dict[str, Any]:
-    """The `stage` and `stages` of a row whose calls are of one stage where the test holds, and of
-    another, or of none, where it does not."""
+    """The `stage` and `stages` of a row: one where the test holds, else another or none."""
 
     def of(call: Call) -> str | None:
         return stage if test(call) else otherwise
@@ -34,11 +33,8 @@ def in_versions(versions: str, *hooks: Hook, **more: Any) -> tuple[Hook, ...]:
 
 def formerly(before: Mapping[str, str], *hooks: Hook) -> tuple[Hook, ...]:
     """Rows of functions that older versions have elsewhere: how a target begins -> how it began."""
-    return tuple(
-        replace(hook, alternates=(*_elsewhere(hook.target, before), *hook.alternates))
-        for hook in hooks
-    )
 
+    def elsewhere(target: str) -> list[str]:
+        return [old + target[len(new) :] for new, old in before.items() if target.startswith(new)]
 
-def _elsewhere(target: str, before: Mapping[str, str]) -> list[str]:
-    return [old + target.removeprefix(new) for new, old in before.items() if target.startswith(new)]
+    return tuple(replace(h, alternates=(*elsewhere(h.target), *h.alternates)) for h in hooks)

@@ -1,24 +1,21 @@
-"""How a sample ended, and what was said of it: what all frameworks' samples have in common."""
+"""What all frameworks' samples have: an end, versions, verdicts, uses."""
 
 from __future__ import annotations
 
 from asyncio import CancelledError
+from collections.abc import Sequence
 from typing import Any
 
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Finish, Outcome
 
-_FINISHES = {
-    "stop": Finish.STOP,
-    "tool_calls": Finish.STOP,
-    "completed": Finish.STOP,
-    "length": Finish.LENGTH,
-    "truncated": Finish.LENGTH,
-    "abort": Finish.ABORT,
-    "aborted": Finish.ABORT,
-    "error": Finish.ERROR,
-    "failed": Finish.ERROR,
+_WORDS = {
+    Finish.STOP: ("stop", "tool_calls", "completed"),
+    Finish.LENGTH: ("length", "truncated"),
+    Finish.ABORT: ("abort", "aborted"),
+    Finish.ERROR: ("error", "failed"),
 }
+_FINISHES = {word: finish for finish, words in _WORDS.items() for word in words}
 """What engines and frameworks call the end of a generation."""
 
 
@@ -28,14 +25,32 @@ def finish(word: object) -> dict[str, int]:
     return {} if known is None else {"finish": known}
 
 
+def versions_of(tokens: Sequence[int]) -> dict[str, int]:
+    """The columns of a sample, from the versions of its tokens."""
+    return {"first_version": tokens[0], "last_version": tokens[-1]} if tokens else {}
+
+
+def keep(known: dict[Any, Any], key: object, value: object, most: int) -> None:
+    """Adds to a mapping of at most so many: what came first goes out."""
+    known[key] = value
+    if len(known) > most:
+        del known[next(iter(known))]
+
+
+def use(call: Call, trajectory: int, fate: int, **known: float) -> Any:
+    """A sample (-1: nobody knows which) has been trained on, or dropped; its row. Unless `known`
+    has others, step and version are the process's."""
+    own = {"step": call.recorder.step, "version": call.recorder.version}
+    return call.row("uses", trajectory=trajectory, fate=fate, **(own | known))
+
+
 def cut_short(error: BaseException) -> dict[str, int]:
     """The column of a sample that raised: by an error, or since nobody wants it any more."""
     return {"finish": Finish.ABORT if isinstance(error, CancelledError) else Finish.ERROR}
 
 
 def score(value: float | None) -> dict[str, Any]:
-    """The columns of a verdict. A NaN that a reward function gave is one, and an alarm; none at all
-    is its error."""
+    """The columns of a verdict. NaN is one, and an alarm; none at all is the function's error."""
     return {"outcome": Outcome.ERROR} if value is None else {"value": value, "outcome": Outcome.OK}
 
 

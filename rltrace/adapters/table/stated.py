@@ -6,8 +6,7 @@ from typing import Any
 
 
 def at(config: Any, *paths: str) -> Any:
-    """The value at the first of some dotted paths that a configuration of mappings and objects has;
-    None where it has none."""
+    """What a configuration has at the first of some dotted paths that is there; else None."""
     for path in paths:
         found = config
         for name in path.split("."):

@@ -1,5 +1,6 @@
-"""Learner steps where no one function is one: they begin at one call and end at another, or go on
-until the next begins. What such calls say late, the step's number, is set when it is known."""
+"""Learner steps that one call begins and another ends.
+
+Or they go on until the next begins. Such calls may say the step's number late."""
 
 from __future__ import annotations
 
@@ -31,8 +32,7 @@ def step_ends(recorder: Recorder) -> None:
 
 
 class Loop:
-    """A loop that takes a batch, trains on it, logs: a step begins where it asks for a batch, and
-    ends where it asks for the next."""
+    """A loop whose steps last from one request for a batch to the next."""
 
     running = False
     trained = False  # in the open step
@@ -43,10 +43,11 @@ class Loop:
 
     def wants_batch(self, recorder: Recorder, number: int) -> None:
         """With the batch the step of this number begins, unless the last one got none."""
-        if self.running and (recorder.open_step is None or self.trained):
+        step = recorder.open_step
+        if self.running and (step is None or self.trained):
             now_ns = monotonic_ns()
-            if recorder.open_step is not None:
-                recorder.open_step.set(end_ns=now_ns)
+            if step is not None:
+                step.set(end_ns=now_ns)
                 recorder.open_step = None
             step_begins(number).set(start_ns=now_ns)
         self.trained = False
@@ -56,8 +57,7 @@ class Loop:
         self.last_ns = call.end_ns
 
     def ends(self, call: Call) -> None:
-        """The loop has ended. A step that found no batch was none; one that an exception cut short
-        stays open."""
+        """A step that found no batch was none; one that an exception cut short stays open."""
         recorder = call.recorder
         step, recorder.open_step = recorder.open_step, None
         number, recorder.step = recorder.step, -1

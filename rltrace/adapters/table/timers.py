@@ -1,4 +1,4 @@
-"""A framework's own named timer: a label is a span of the stage that the framework's table says.
+"""A framework's own timer: each label is a span of a stage.
 
 Three kinds: `timed_block`, a function that gives a context manager; `start_stop`, two methods; and
 `laps`, where a call names what has been done since the one before.
@@ -21,26 +21,23 @@ that ends in `/` stands for all that begin with it. Any other label is `other`."
 LabelOf = Callable[[Call], str]
 
 
+def labelled(no_span: str = "", **stages: str) -> Labels:
+    """Such a table, told by stage: its labels, with spaces between them."""
+    every = {**stages, "": no_span}
+    return {label: stage for stage, labels in every.items() for label in labels.split()}
+
+
 def stage_of(labels: Labels, label: str) -> str:
     """The stage of a label, `""` for no span."""
-    found = labels.get(label)
-    if found is not None:
-        return found
     part, slash, _ = label.partition("/")
-    return labels.get(part + slash, "other") if slash else "other"
+    return labels.get(label, labels.get(part + slash, "other") if slash else "other")
 
 
 def stages_of(labels: Labels) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*filter(None, labels.values()), "other"]))
 
 
-def timed_block(
-    target: str,
-    labels: Labels,
-    argument: str,
-    *,
-    first: Reader | None = None,
-) -> Hook:
+def timed_block(target: str, labels: Labels, argument: str, *, first: Reader | None = None) -> Hook:
     """The hook for a function that gives a context manager and takes the label as `argument`.
     `first` reads the call before its span begins."""
 
@@ -60,14 +57,7 @@ def timed_block(
         if call.span is not None and call.recorder.open_step is call.span:
             call.recorder.open_step = None
 
-    return Hook(
-        target,
-        stage,
-        name=STEP_SPAN,
-        before=named,
-        after=over,
-        stages=stages_of(labels),
-    )
+    return Hook(target, stage, name=STEP_SPAN, before=named, after=over, stages=stages_of(labels))
 
 
 def start_stop(
@@ -103,12 +93,7 @@ def start_stop(
 
 
 def laps(
-    start: str,
-    lap: str,
-    stop: str,
-    labels: Labels,
-    prefix: LabelOf,
-    name: LabelOf,
+    start: str, lap: str, stop: str, labels: Labels, prefix: LabelOf, name: LabelOf
 ) -> tuple[Hook, Hook, Hook]:
     """The hooks for a timer whose `lap` call names what has been done since the one before (since
     `start`, for the first). A label is `prefix/name`; where a prefix alone is a label `"step"`,
@@ -116,9 +101,8 @@ def laps(
     opened: dict[int, Any] = {}
 
     def begin(call: Call) -> None:
-        named = prefix(call)
-        code = stage_code("other")
-        opened[id(call.self)] = call.recorder.begin(call.recorder.name(named), code)
+        name_id = call.recorder.name(prefix(call))
+        opened[id(call.self)] = call.recorder.begin(name_id, stage_code("other"))
 
     def starts(call: Call) -> None:
         if labels.get(prefix(call)) == "step":

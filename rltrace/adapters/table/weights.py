@@ -1,7 +1,8 @@
-"""A weight update as its sender sees it: buckets go out one after another, then it is over."""
+"""A weight update as its sender sees it: bytes, buckets, version."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,14 +16,12 @@ _WIDTHS = {
 
 
 def tensor_bytes(tensors: Iterable[Any]) -> int:
-    """Bytes of some tensors, told from their shapes: nothing is copied or waited for. Of a
-    parameter of which this process holds a part it is the whole."""
+    """Bytes of whole tensors, told from their shapes: nothing is copied or waited for."""
     return sum(elements(tensor) * int(tensor.element_size()) for tensor in tensors)
 
 
 def elements(parameter: Any) -> int:
-    """All of a parameter's elements, though under ZeRO-3 a rank holds a part of them (DeepSpeed
-    keeps their real number as `ds_numel`)."""
+    """All of a parameter's elements; under ZeRO-3 a rank holds a part, and `ds_numel` says all."""
     return int(getattr(parameter, "ds_numel", None) or parameter.numel())
 
 
@@ -34,11 +33,7 @@ def parameter_count(model: Any) -> int:
 def shape_bytes(shape: Iterable[int], dtype: object) -> int | None:
     """Bytes of a tensor that is only described; None for a type of unknown width."""
     width = _WIDTHS.get(str(dtype).removeprefix("torch."))
-    if width is None:
-        return None
-    for size in shape:
-        width *= int(size)
-    return width
+    return None if width is None else width * math.prod(map(int, shape))
 
 
 def version_is(argument: str) -> Reader:
@@ -52,11 +47,18 @@ def version_is(argument: str) -> Reader:
     return read
 
 
+def phase_row(
+    phase: str, target: str, before: Reader | None = None, after: Reader | None = None, **more: Any
+) -> Hook:
+    """The row of a function that is a phase of a weight update."""
+    return Hook(target, "sync", phase=phase, before=before, after=after, **more)
+
+
 def weights_moved(
     call: Call, role: SyncRole, version: int | None, size_bytes: int = -1, **more: int
 ) -> None:
     """An update is over for this process, which has the new version from here on; None and -1 are
-    unknown. `more` are other columns of its row, and go before."""
+    unknown. `more` are other columns of its row."""
     known = {}
     if version is not None:
         call.recorder.version = known["version"] = int(version)
@@ -68,9 +70,8 @@ def weights_moved(
 
 
 class Sending:
-    """The update that a process is sending. `version` reads the version that it carries when the
-    update is over, None where the framework does not say. One a process: no framework sends two
-    at a time."""
+    """The update that a process is sending: no framework sends two at a time. `version` reads the
+    version that it carries when it is over, None where the framework does not say."""
 
     def __init__(self, version: Callable[[Call], int | None]) -> None:
         self._version = version
@@ -80,12 +81,12 @@ class Sending:
         """The row of the function that is the whole update."""
         return Hook(target, "sync", phase=phase, before=self.begins, after=self.ends)
 
+    def begins(self, _call: Call) -> None:
+        self._bytes = -1
+
     def bucket_row(self, target: str, argument: str) -> Hook:
         """The row of a function that sends a bucket (`bucket`)."""
-        return Hook(target, "sync", phase="transfer", before=self.bucket(argument))
-
-    def begins(self, call: Call) -> None:
-        self._bytes = -1
+        return phase_row("transfer", target, self.bucket(argument))
 
     def bucket(self, argument: str) -> Reader:
         """The reader for a call that sends the `(name, tensor)` pairs of `argument`. It belongs

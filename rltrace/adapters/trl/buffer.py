@@ -1,9 +1,8 @@
-"""Which samples a micro-batch has, and a forward pass.
+"""Which samples a micro-batch, and a forward pass, has.
 
 TRL generates for several micro-batches at once, shuffles, cuts the result into as many parts, and
-takes the same parts again for each of its iterations. Its batches are tensors, in which nothing may
-travel: what the shuffle did is found out by drawing the same permutation again, from a generator of
-our own in the state that the process's was in, so that the job draws what it would have drawn.
+takes these again in each iteration. Its batches are tensors, in which nothing may travel: the same
+permutation is drawn again, from a generator of our own in the state that the process's was in.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rltrace.adapters.trl.loop import loop
-from rltrace.adapters.trl.samples import TrlSample
+from rltrace.adapters.trl.loop import TrlSample, loop
 from rltrace.hooks.hook import Call
 
 
@@ -33,7 +31,7 @@ def shuffling(call: Call) -> None:
 
 
 def shuffled(call: Call) -> None:
-    """It has been. A batch that is none of this trainer's samples stays unknown."""
+    """A batch that is none of this trainer's samples stays unknown."""
     made, buffer.made, buffer.shuffled = buffer.made, None, None
     if call.exception is not None or call.state is None or made is None:
         return
@@ -48,7 +46,7 @@ def shuffled(call: Call) -> None:
 
 
 def micro_given(call: Call) -> None:
-    """A micro-batch is what comes next: a part of what was generated last."""
+    """It is a part of what was generated last."""
     trainer = call.self
     if not trainer.model.training or call.exception is not None:
         return
@@ -63,29 +61,23 @@ def micro_given(call: Call) -> None:
 
 
 class _Adapter:
-    """Whether the policy is its own reference just now: its adapter is off, or another one on."""
-
-    is_reference = False
+    is_reference = False  # the policy is its own: its adapter is off, or another one on
 
 
-def adapter_changed(call: Call) -> None:
-    del call
+def adapter_changed(_call: Call) -> None:
     _Adapter.is_reference = True
 
 
-def adapter_back(call: Call) -> None:
-    del call
+def adapter_back(_call: Call) -> None:
     _Adapter.is_reference = False
 
 
-def without_gradients(call: Call) -> bool:
-    del call
+def without_gradients(_call: Call) -> bool:
     return not sys.modules["torch"].is_grad_enabled()
 
 
 def log_probs(call: Call) -> str | None:
-    """TRL has one function for all log-probs. With gradients it is the forward of training, which
-    has a span already."""
+    """With gradients it is the forward of training, which has a span already."""
     trainer = call.self
     if not without_gradients(call):
         return None
@@ -98,7 +90,6 @@ def log_probs(call: Call) -> str | None:
 
 
 def batch_seen(call: Call) -> None:
-    """Rows and tokens of a pass over all that was generated last."""
     samples = buffer.made
     if call.span is None:
         return

@@ -1,8 +1,7 @@
-"""Samples that the trainer generates itself, a batch at a time (GRPO, RLOO).
+"""Samples that the trainer generates itself, in batches (GRPO, RLOO).
 
-All samples of a batch begin together. When the last turn of one has come back it is complete: the
-ones of a batch without tools end together too, whatever each took, since neither transformers nor
-TRL's call of vLLM tells them apart.
+All samples of a batch begin together, and end with their last turn: without tools together, too,
+since neither transformers nor TRL's call of vLLM tells them apart.
 """
 
 from __future__ import annotations
@@ -13,16 +12,14 @@ from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
 from rltrace.adapters.trl.buffer import buffer
-from rltrace.adapters.trl.samples import begin, ends_of_text, set_row
+from rltrace.adapters.trl.loop import begin, ends_of_text, set_row
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Finish
 
 _next = count().__next__
 
 
-class _GenerationBatch:
-    """The batch that is being generated."""
-
+class _Batch:
     turns_ns: list[tuple[int, int]] = []  # noqa: RUF012  # when each began and ended
     own = False  # whether a function of the user's generates in place of TRL
     sampled: Sampled | None = None  # what engines gave; None where nobody need look
@@ -32,32 +29,23 @@ def begins(call: Call) -> None:
     """A batch of prompts is about to be generated for: `_generate(prompts)`, on every rank."""
     trainer, recorder = call.self, call.recorder
     tools = getattr(trainer, "tools", None)
-    _GenerationBatch.turns_ns, _GenerationBatch.own, _GenerationBatch.sampled = (
-        [],
-        _own_function(trainer),
-        None,
-    )
+    _Batch.turns_ns, _Batch.own, _Batch.sampled = [], _own_function(trainer), None
     if not trainer.model.training:
         return
-    if tools or _GenerationBatch.own:
-        _GenerationBatch.sampled = Sampled()
+    if tools or _Batch.own:
+        _Batch.sampled = Sampled()
     prompts = call.argument("prompts")
     number, rank = _next(), int(trainer.accelerator.process_index)
-    job, each = _job(recorder.who), max(int(trainer.num_generations), 1)
+    each = max(int(trainer.num_generations), 1)
+    batch, groups = f"{recorder.who}/{number}", f"{_job(recorder.who)}/{number}/group"
     call.state = [
-        begin(
-            call,
-            f"{recorder.who}/{number}/{place}",
-            f"{job}/{number}/group/{place // each}",
-            prompt,
-        )
+        begin(call, f"{batch}/{place}", f"{groups}/{place // each}", prompt)
         for place, prompt in enumerate(prompts, rank * len(prompts))
     ]
 
 
 def _job(who: str) -> str:
-    """What the ranks of a job have in common, and no other job has, for groups that they share:
-    their meeting point, and the process that has started them where they are on one node."""
+    """What the ranks of a job have in common: a meeting point, and who started them on one node."""
     ranks = os.environ.get("WORLD_SIZE", "1")
     if ranks == "1":
         return who
@@ -67,12 +55,11 @@ def _job(who: str) -> str:
 
 
 def turn_stage(call: Call) -> str:
-    """One call of the engine."""
     return engine_stage(call) if call.self.model.training else "eval"
 
 
 def engine_stage(call: Call) -> str:
-    """The same, for whomever it serves. In a job with a vLLM server the first rank asks for all."""
+    """In a job with a vLLM server the first rank asks for all."""
     owner = call.self
     mode = getattr(owner, "mode", None) or getattr(owner, "vllm_mode", None)
     uses_server = mode == "server" and getattr(owner, "use_vllm", True)
@@ -81,10 +68,10 @@ def engine_stage(call: Call) -> str:
 
 def turn_ends(call: Call) -> None:
     """It has come back: `(prompts, samples, ...)` before 1.0, `(samples, log-probs)` since."""
-    _GenerationBatch.turns_ns.append((call.start_ns, call.end_ns))
-    if _GenerationBatch.sampled is not None and not _GenerationBatch.own and call.exception is None:
+    _Batch.turns_ns.append((call.start_ns, call.end_ns))
+    if _Batch.sampled is not None and not _Batch.own and call.exception is None:
         result = call.result
-        _GenerationBatch.sampled.add(*(result[1] if len(result) > 2 else result[0]))
+        _Batch.sampled.add(*(result[1] if len(result) > 2 else result[0]))
 
 
 def own_rollout(call: Call) -> str | None:
@@ -99,8 +86,8 @@ def _own_function(trainer: Any) -> bool:
 
 
 def ends(call: Call) -> None:
-    """The batch is there: `(prompt ids, completion ids, ...)`, with the mask of what tools said
-    third and the completions fourth in GRPO, the completions third in RLOO."""
+    """`(prompt ids, completion ids, ...)`: in GRPO, the mask of what tools said is third and the
+    completions are fourth; in RLOO the completions are third."""
     rows, trainer = call.state, call.self
     if rows is None:
         return
@@ -142,42 +129,38 @@ def _turns(completion: Any) -> int:
 
 def _times(turns: int, end_ns: int) -> dict[str, int]:
     """When the last of a sample's turns came back, and what lay between them: tools."""
-    made = _GenerationBatch.turns_ns[:turns]
+    made = _Batch.turns_ns[:turns]
     if not made:  # by a function of the user's
         return {"end_ns": end_ns, "turns": turns}
     between = sum(after[0] - before[1] for before, after in pairwise(made))
     return {"end_ns": made[-1][1], "turns": len(made), "env_ns": between}
 
 
-# --- whether the tokens of a sample are those that were sampled
-# Without tools and without a function of the user's they plainly are. Before 1.0 a turn's text is
-# tokenized anew once tools have answered; up to then and shortly after, what tools say counts as
-# sampled where the whole gets longer than the engine takes; a function of the user's may give
-# anything.
+# Whether tokens are those that were sampled: without tools and functions of the user's they are.
+# Before 1.0 a turn's text is tokenized anew once tools have answered; about then, what tools say
+# counts as sampled where the whole gets too long; a function of the user's may give anything.
 
 
 def answered(call: Call) -> None:
     """TRL's client, or vLLM in this process, has answered a function of the user's."""
-    if _GenerationBatch.sampled is None or not _GenerationBatch.own or call.exception is not None:
+    if _Batch.sampled is None or not _Batch.own or call.exception is not None:
         return
     result = call.result
     if isinstance(result, dict):
-        _GenerationBatch.sampled.add(*result["completion_ids"])
+        _Batch.sampled.add(*result["completion_ids"])
     else:
-        _GenerationBatch.sampled.add(*(one.token_ids for each in result for one in each.outputs))
+        _Batch.sampled.add(*(one.token_ids for each in result for one in each.outputs))
 
 
 def _kept(ids: list[int], mask: list[int] | None) -> dict[str, int]:
-    """What is known of a sample: nothing where a function of the user's has it from an engine that
-    nobody watches."""
-    sampled = _GenerationBatch.sampled
-    if sampled is None:
+    """Nothing where a function of the user's has a sample from an engine that nobody watches."""
+    if _Batch.sampled is None:
         return {"token_ids": 1}
-    return sampled.column([ids] if mask is None else runs(ids, mask))
+    return _Batch.sampled.column([ids] if mask is None else runs(ids, mask))
 
 
 def _log_probs(rest: list[Any]) -> int:
-    """Whether log-probs came with the samples, told from what a batch gives behind prompts and
-    samples: GRPO gives a list or None, before 1.9 behind a number of tokens; RLOO gives none."""
+    """Whether log-probs came with the samples: behind prompts and samples GRPO gives a list or
+    None, before 1.9 behind a number of tokens; RLOO gives none."""
     found = (each for each in rest[2:4] if each is None or isinstance(each, list))
     return int(next(found, None) is not None)

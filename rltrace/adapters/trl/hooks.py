@@ -1,18 +1,20 @@
-"""Which functions of TRL, and of the training loop below it, are watched, and in which versions.
+"""Which functions of TRL are watched, and in which versions they are.
 
-Ranges say where a function exists; the tests hold each row to the sources of several versions. What
-TRL inherits from transformers and accelerate is hooked there, once for all of its trainers.
+What it inherits from transformers and accelerate is hooked there, once for all of its trainers.
 """
 
 from __future__ import annotations
 
 from rltrace.adapters.table.rows import either, formerly, in_versions, methods
+from rltrace.adapters.table.weights import phase_row
 from rltrace.adapters.trl import buffer, generation, loop, pairs, rollouts, verdicts, weights
 from rltrace.hooks.hook import Hook
 
 _BASE = "transformers.trainer:Trainer"
 _ACCELERATOR = "accelerate.accelerator:Accelerator"
-_GENERATION = "trl.generation"
+_VLLM = "trl.generation.vllm_generation:VLLMGeneration"
+_CLIENT = "trl.generation.vllm_client:VLLMClient"
+_LLM = "vllm.entrypoints.llm:LLM"
 _PROFILED = "trl.extras.profiling:ProfilingContext"
 _PAIRS = "trl.experimental.online_dpo.online_dpo_trainer:OnlineDPOTrainer"
 _GRPO = "trl.trainer.grpo_trainer"
@@ -21,12 +23,7 @@ _RLOO = "trl.trainer.rloo_trainer"
 _LOOP = (
     Hook(f"{_BASE}._inner_training_loop", before=loop.fit_begins, after=loop.loop.ends),
     Hook(f"{_BASE}.get_batch_samples", loop.batch_wanted, stages=("step", "wait", "data")),
-    Hook(
-        f"{_BASE}.training_step",
-        "train",
-        before=rollouts.micro_begins,
-        after=loop.micro_ends,
-    ),
+    Hook(f"{_BASE}.training_step", "train", before=rollouts.micro_begins, after=loop.micro_ends),
     Hook(f"{_ACCELERATOR}.backward", "train"),
     Hook(f"{_ACCELERATOR}.clip_grad_norm_", "train"),
     Hook("accelerate.optimizer:AcceleratedOptimizer.step", "train", after=loop.loop.step_did_more),
@@ -82,21 +79,12 @@ _FUNCTIONS = (
 )
 
 _ENGINE = (
-    Hook(
-        f"{_GENERATION}.vllm_generation:VLLMGeneration.generate",
-        generation.engine_stage,
-        stages=("rollout", "wait"),
-    ),
-    Hook(
-        f"{_GENERATION}.vllm_generation:VLLMGeneration.sync_weights",
-        "sync",
-        before=weights.begins,
-        after=weights.ends,
-    ),
-    Hook(f"{_GENERATION}.vllm_client:VLLMClient.update_named_param", before=weights.tensor_sent),
-    *methods(f"{_GENERATION}.vllm_client:VLLMClient", "generate chat", after=generation.answered),
-    *methods("vllm.entrypoints.llm:LLM", "generate chat", after=generation.answered, optional=True),
-    *methods("vllm.entrypoints.llm:LLM", "sleep wake_up", "switch", optional=True),
+    Hook(f"{_VLLM}.generate", generation.engine_stage, stages=("rollout", "wait")),
+    Hook(f"{_VLLM}.sync_weights", "sync", before=weights.begins, after=weights.ends),
+    Hook(f"{_CLIENT}.update_named_param", before=weights.tensor_sent),
+    *methods(_CLIENT, "generate chat", after=generation.answered),
+    *methods(_LLM, "generate chat", after=generation.answered, optional=True),
+    *methods(_LLM, "sleep wake_up", "switch", optional=True),
 )
 
 _ONLINE_DPO = (
@@ -118,13 +106,15 @@ _ONLINE_DPO = (
 
 _ASYNC_GRPO = "trl.experimental.async_grpo"
 _ASYNC_DISTILLATION = "trl.experimental.async_distillation"
+_GRPO_TRAINER = f"{_ASYNC_GRPO}.async_grpo_trainer"
+_DISTILLATION_TRAINER = f"{_ASYNC_DISTILLATION}.async_distillation_trainer"
 _CHILD = f"{_ASYNC_GRPO}.async_rollout_worker:_AsyncRolloutLoop"
 _TEACHER = f"{_ASYNC_DISTILLATION}.async_rollout_worker:_AsyncRolloutLoop"
+_TURN = "_generate_one_turn"
 _TRANSFER = f"{_ASYNC_GRPO}.weight_transfer:WeightTransferClient"
 
 
 def _of_trainer(module: str, trainer: str) -> tuple[Hook, ...]:
-    """Two asynchronous trainers are built alike."""
     owner = f"{module}:{trainer}"
     return (
         Hook(f"{module}:RolloutQueueDataset.__init__", after=rollouts.queue_known),
@@ -132,25 +122,20 @@ def _of_trainer(module: str, trainer: str) -> tuple[Hook, ...]:
         Hook(f"{module}:DataCollatorForRollout.torch_call", after=rollouts.collated),
         Hook(f"{owner}.compute_loss", "train"),
         Hook(f"{owner}._sync_weight", "sync", before=weights.begins, after=weights.published),
-        Hook(f"{owner}._streaming_iter", "sync", phase="gather", after=weights.streamed),
+        phase_row("gather", f"{owner}._streaming_iter", after=weights.streamed),
     )
 
 
 _ASYNC = in_versions(
     ">=1.0",
-    *_of_trainer(f"{_ASYNC_GRPO}.async_grpo_trainer", "AsyncGRPOTrainer"),
+    *_of_trainer(_GRPO_TRAINER, "AsyncGRPOTrainer"),
     # The queue is one of multiprocessing's, or, where samples are made in a thread, of threads.
     Hook("multiprocessing.queues:Queue.get", after=rollouts.taken),
     Hook("queue:Queue.get", after=rollouts.taken),
     *formerly(
         {_CHILD: f"{_ASYNC_GRPO}.async_rollout_worker:AsyncRolloutWorker"},  # before 1.6
         Hook(f"{_CHILD}._generate_one", before=rollouts.begins, after=rollouts.ends),
-        Hook(
-            f"{_CHILD}._generate_one_turn",
-            "rollout",
-            before=rollouts.asks,
-            after=rollouts.turn_ends,
-        ),
+        Hook(f"{_CHILD}.{_TURN}", "rollout", before=rollouts.asks, after=rollouts.turn_ends),
         Hook(f"{_CHILD}._execute_tool_calls", "env", after=rollouts.tools_end),
         Hook(f"{_CHILD}._score_group", "reward", before=rollouts.judging, after=rollouts.judged),
     ),
@@ -165,45 +150,23 @@ _ASYNC = in_versions(
 _ASYNC_SINCE_1_6 = in_versions(
     ">=1.6",
     Hook(f"{_CHILD}.__init__", after=rollouts.started),
-    Hook(f"{_TRANSFER}.send_weights", "sync", phase="transfer"),
+    phase_row("transfer", f"{_TRANSFER}.send_weights"),
     *methods(_TRANSFER, "pause resume", "wait"),
 )
 
 _LATER = in_versions(
     ">=1.10",  # somewhere between the versions that are looked at: absence is no problem
-    *_of_trainer(f"{_ASYNC_DISTILLATION}.async_distillation_trainer", "AsyncDistillationTrainer"),
+    *_of_trainer(_DISTILLATION_TRAINER, "AsyncDistillationTrainer"),
     *(
-        Hook(f"{module}:save_lora_adapter", "sync", phase="transfer", after=weights.adapter_saved)
-        for module in (
-            f"{_ASYNC_GRPO}.async_grpo_trainer",
-            f"{_ASYNC_DISTILLATION}.async_distillation_trainer",
-        )
+        phase_row("transfer", f"{module}:save_lora_adapter", after=weights.adapter_saved)
+        for module in (_GRPO_TRAINER, _DISTILLATION_TRAINER)
     ),
     Hook(f"{_TEACHER}.__init__", after=rollouts.started),
     Hook(f"{_TEACHER}._generate_and_score_one", before=rollouts.begins, after=rollouts.ends_judged),
-    Hook(
-        f"{_TEACHER}._generate_one_turn",
-        "rollout",
-        before=rollouts.asks,
-        after=rollouts.turn_ends,
-    ),
+    Hook(f"{_TEACHER}.{_TURN}", "rollout", before=rollouts.asks, after=rollouts.turn_ends),
     Hook(f"{_TEACHER}._score_with_teacher", "reference"),
-    Hook(
-        f"{_GENERATION}.vllm_client:VLLMClient.update_named_params",
-        "sync",
-        phase="transfer",
-        before=weights.described,
-    ),
+    phase_row("transfer", f"{_CLIENT}.update_named_params", weights.described),
     optional=True,
 )
 
-HOOKS = (
-    *_LOOP,
-    *_TRAINERS,
-    *_FUNCTIONS,
-    *_ENGINE,
-    *_ONLINE_DPO,
-    *_ASYNC,
-    *_ASYNC_SINCE_1_6,
-    *_LATER,
-)
+HOOKS = _LOOP + _TRAINERS + _FUNCTIONS + _ENGINE + _ONLINE_DPO + _ASYNC + _ASYNC_SINCE_1_6 + _LATER

@@ -1,27 +1,59 @@
-"""Readers in the training loop, which is that of transformers.
+"""The training loop of transformers: steps, micro-batches, samples, the objective.
 
-No function of it is one step: it takes the batch of an update, goes through its micro-batches,
-steps the optimizer, logs. So a step begins where the loop asks for a batch, and ends where it asks
-for the next. One process keeps the time of a job with several ranks: the first.
+No function of it is one step, so a step lasts from where the loop asks for a batch to where it asks
+for the next. Of several ranks the first keeps the time.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from rltrace.adapters.table.logged import record_figures
+from rltrace.adapters.table.samples import use
+from rltrace.adapters.table.stated import not_none
 from rltrace.adapters.table.steps import Loop
 from rltrace.adapters.table.weights import parameter_count
-from rltrace.adapters.trl.samples import TrlSample, used
 from rltrace.hooks.hook import Call
+from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Fate
 
 
-class _Loop(Loop):
-    """The loop of this process."""
+class TrlSample:
+    """A trajectory that may be trained on; -1 tokens are unknown. `masked`: TRL keeps it out of the
+    loss, as it was cut off."""
 
+    def __init__(self, trajectory: int, prompt_tokens: int = -1, tokens: int = -1) -> None:
+        self.id = trajectory
+        self.prompt_tokens = prompt_tokens
+        self.tokens = tokens
+        self.masked = False
+
+
+def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[TrlSample, Any]:
+    """A sample that the trainer generates itself, and its row."""
+    sample = TrlSample(identify(trajectory))
+    known = {"group": identify(group), "prompt": identify(str(prompt))}
+    version = int(call.self.state.global_step)
+    return sample, call.row("trajectories", trajectory=sample.id, first_version=version, **known)
+
+
+def ends_of_text(owner: Any) -> tuple[set[int], int | None]:
+    """The tokens that end a sample (1.10 knows several), and the one that fills it up."""
+    names = ("_tokenizer", "processing_class", "tokenizer")
+    found = (getattr(owner, name, None) for name in names)
+    tokenizer: Any = next((one for one in found if one is not None), None)
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # of a processor
+    ends = getattr(owner, "eos_token_ids", None) or [tokenizer.eos_token_id]
+    return set(ends), getattr(tokenizer, "pad_token_id", None)
+
+
+def set_row(row: Any, **columns: int) -> None:
+    if row is not None:
+        row.set(**columns)
+
+
+class _Loop(Loop):
     micro: list[TrlSample] | None = None  # the micro-batch that is trained on; None: not known
 
 
@@ -29,7 +61,6 @@ loop = _Loop()
 
 
 def fit_begins(call: Call) -> None:
-    """A trainer begins; it knows its rank."""
     trainer, recorder = call.self, call.recorder
     loop.begins()
     loop.micro = None
@@ -67,39 +98,40 @@ def micro_ends(call: Call) -> None:
     if all(sample.tokens >= 0 <= sample.prompt_tokens for sample in samples):
         call.span.set(tokens=sum(s.prompt_tokens + s.tokens for s in samples))
     for sample in samples:
-        used(call, sample, Fate.TRUNCATED if sample.masked else Fate.TRAINED)
+        fate = Fate.TRUNCATED if sample.masked else Fate.TRAINED
+        use(call, sample.id, fate, tokens=sample.tokens)
 
 
 def logged(call: Call) -> None:
-    """TRL's own figures, under its names; every rank has them, the first one's count."""
+    """TRL's own figures; every rank has them, the first one's count."""
     if call.self.accelerator.is_main_process:
         record_figures(call, call.argument("logs") or {})
 
 
 def trains(call: Call) -> bool:
-    """Whether a trainer's method is called for training, and not to evaluate the model."""
     return bool(call.self.model.training)
 
 
 # GRPO's and RLOO's ratio is to the policy that generated, so its clip knows of the lag. With vLLM
-# the loss is weighed by the ratio of what the trainer's own log-probs are to what vLLM sampled
-# from.
-
+# the loss is weighed by the ratio of the trainer's own log-probs to those that vLLM sampled from.
 _PLAIN = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo")
 """Losses that are GRPO's clipped ratio, normalised in different ways."""
 
-
 _PAIRS = "online dpo"
+_OF_CLASS = {
+    "AsyncGRPOTrainer": "ppo",
+    "AsyncDistillationTrainer": "distillation",
+    "RLOOTrainer": "ppo",
+    "OnlineDPOTrainer": _PAIRS,
+}
 _SUM = "sum_then_normalize"  # before that there was nothing else
 
 
 def stated(trainer: Any) -> dict[str, Any]:
-    """The facts that the arguments tell; what they do not tell is left out."""
     args = trainer.args
-    given = {name: value for name, value in vars(args).items() if name[0] != "_"}
-    facts: dict[str, Any] = {
-        "settings": {f"--{name}": value for name, value in given.items() if value is not None}
-    }
+    given = not_none(**vars(args))
+    settings = {f"--{name}": value for name, value in given.items() if name[0] != "_"}
+    facts: dict[str, Any] = {"settings": settings}
     if hasattr(trainer, "model_version"):
         facts |= {"placement": "async", "drops_stale": True}
         updates = getattr(args, "weight_sync_steps", None)
@@ -118,21 +150,16 @@ def stated(trainer: Any) -> dict[str, Any]:
 
 
 def told_apart(names: Iterable[object]) -> list[str]:
-    """The names of functions, as TRL has them in order; of those that share one, the second is
-    `name#2`, and so on."""
-    seen = Counter[str]()
-    found = []
-    for name in map(str, names):
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return found
+    """The names of functions; of those that share one, the second is `name#2`, and so on."""
+    every = list(map(str, names))
+    before = [every[:place].count(name) for place, name in enumerate(every)]
+    return [f"{name}#{n + 1}" if n else name for name, n in zip(every, before, strict=True)]
 
 
 def reward_weights(judge: Any) -> dict[str, dict[str, float]]:
-    """The weights in the sum of what reward functions say, to which one that does not apply to a
-    sample adds nothing; rollout processes have none, which is 1, and do not tell two functions of
-    a name apart. There is no such sum where the rewards of each function are normalised first.
-    """
+    """The weights in the sum of what reward functions say. Rollout processes have none, which is 1,
+    and do not tell two functions of a name apart. There is no such sum where the rewards of each
+    function are normalised first."""
     how = getattr(judge, "multi_objective_aggregation", _SUM)
     given = list(getattr(judge, "reward_func_names", ()))
     weights = getattr(judge, "reward_weights", None)
@@ -143,19 +170,10 @@ def reward_weights(judge: Any) -> dict[str, dict[str, float]]:
 
 
 def _objective(trainer: Any, args: Any) -> str:
-    kind = next((c.__name__ for c in type(trainer).__mro__ if c.__name__ in _OF_CLASS), "")
-    if kind:
-        return _OF_CLASS[kind]
+    for base in type(trainer).__mro__:
+        if base.__name__ in _OF_CLASS:
+            return _OF_CLASS[base.__name__]
     loss = str(getattr(args, "loss_type", None) or "grpo")
     weighs = args.use_vllm and getattr(args, "vllm_importance_sampling_correction", False)
-    if loss not in _PLAIN:
-        return loss
-    return "decoupled" if weighs else "ppo"
-
-
-_OF_CLASS = {
-    "AsyncGRPOTrainer": "ppo",
-    "AsyncDistillationTrainer": "distillation",
-    "RLOOTrainer": "ppo",
-    "OnlineDPOTrainer": _PAIRS,
-}
+    plain = "decoupled" if weighs else "ppo"
+    return plain if loss in _PLAIN else loss

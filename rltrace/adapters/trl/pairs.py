@@ -1,4 +1,4 @@
-"""Online DPO: two samples of a prompt, which its training step generates, judges and trains on.
+"""Online DPO: two samples of a prompt in one training step.
 
 A batch of n prompts is 2 n samples, all first ones before all second ones. How long they are TRL
 knows on the host where it hands them to reward functions; with a judge (before 1.6) it does not.
@@ -10,8 +10,7 @@ from itertools import count
 from typing import Any
 
 from rltrace.adapters.table.samples import verdict
-from rltrace.adapters.trl.loop import loop
-from rltrace.adapters.trl.samples import TrlSample, begin, ends_of_text, set_row
+from rltrace.adapters.trl.loop import TrlSample, begin, ends_of_text, loop, set_row
 from rltrace.hooks.hook import Call
 from rltrace.trace.vocabulary import Finish
 
@@ -19,13 +18,10 @@ _next = count().__next__
 
 
 class _Pairs:
-    """The samples of the running step, with their rows."""
-
-    made: list[tuple[TrlSample, Any]] = []  # noqa: RUF012
+    made: list[tuple[TrlSample, Any]] = []  # noqa: RUF012  # in the running step, with their rows
 
 
 def begins(call: Call) -> None:
-    """Two samples of each prompt are about to be generated."""
     batch = f"{call.recorder.who}/{_next()}"  # a prompt's samples are of one rank
     prompts = call.argument("prompts")
     _Pairs.made = [
@@ -36,8 +32,7 @@ def begins(call: Call) -> None:
 
 
 def ends(call: Call) -> None:
-    """They are there: `(prompt ids, prompt mask, completion ids, completion mask, ...)`, which are
-    tensors; they are read where they are on the host."""
+    """`(prompt ids, prompt mask, ...)`: tensors, read where they are on the host."""
     if call.exception is not None:
         _set_all(end_ns=call.end_ns, finish=Finish.ERROR)
         return
@@ -48,15 +43,10 @@ def ends(call: Call) -> None:
             sample.prompt_tokens = int(tokens)
             set_row(row, prompt_tokens=sample.prompt_tokens)
         if call.recorder.captures_tokens:
-            _capture_prompts(call, mask)
+            ids = call.result[0]  # filled up to the longest where the mask is False
+            for place, (_, row) in enumerate(_Pairs.made):
+                call.recorder.capture(row, ids[place][mask[place].bool()])
     loop.micro = [sample for sample, _ in _Pairs.made]
-
-
-def _capture_prompts(call: Call, mask: Any) -> None:
-    """The mask is False where a prompt is filled up to the longest."""
-    ids = call.result[0]
-    for place, (_, row) in enumerate(_Pairs.made):
-        call.recorder.capture(row, ids[place][mask[place].bool()])
 
 
 def _set_all(**columns: int) -> None:
@@ -65,15 +55,17 @@ def _set_all(**columns: int) -> None:
 
 
 def judged(call: Call) -> None:
-    """The functions have been asked: one number for each sample, their weighted sum. TRL keeps none
-    on the host, so reading them waits for what the functions still do on a device; for all before
-    that TRL has waited, to tell them what the samples are."""
+    """One number for each sample, the functions' weighted sum. TRL keeps none on the host, so
+    reading them waits for what the functions still do on a device."""
     trainer, lists = call.self, call.argument("completion_ids_list")
     if lists is None or len(lists) != len(_Pairs.made):
         return
     ends, pad = ends_of_text(trainer)
     values = [None] * len(lists) if call.exception is not None else call.result.tolist()
-    name, times_ns = _component(trainer), (call.start_ns, call.end_ns)
+    functions, times_ns = trainer.reward_funcs, (call.start_ns, call.end_ns)
+    name = f"sum of {len(functions)} functions"
+    if len(functions) == 1:
+        name = str(getattr(functions[0], "__name__", type(functions[0]).__name__))
     for place, (sample, row) in enumerate(_Pairs.made):
         sample.tokens, complete = _length(lists[place], ends, pad)
         finish = Finish.STOP if complete else Finish.LENGTH
@@ -84,8 +76,7 @@ def judged(call: Call) -> None:
 
 
 def _length(ids: list[int], ends: set[int], pad: int | None) -> tuple[int, bool]:
-    """Tokens of a sample that is filled up to the longest, and whether it came to its end. The end
-    of the text may be what it is filled up with."""
+    """Tokens of a sample without what fills it up (maybe its end), and whether it ended."""
     for place, token in enumerate(ids):
         if token in ends:
             return place + 1, True
@@ -93,10 +84,3 @@ def _length(ids: list[int], ends: set[int], pad: int | None) -> tuple[int, bool]
     while tokens and ids[tokens - 1] == pad:
         tokens -= 1
     return tokens, False
-
-
-def _component(trainer: Any) -> str:
-    functions = trainer.reward_funcs
-    if len(functions) == 1:
-        return str(getattr(functions[0], "__name__", type(functions[0]).__name__))
-    return f"sum of {len(functions)} functions"

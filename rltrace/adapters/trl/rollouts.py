@@ -1,8 +1,8 @@
-"""Samples in the process that generates for an asynchronous trainer (a thread of it before 1.6).
+"""Samples where an asynchronous trainer generates, and in its queue.
 
-A conversation is one task of asyncio's, in which its turns are awaited: a context variable says to
-which one they belong. What becomes of it reaches the trainer pickled, through a queue, with no room
-for an id: both ends make the same one of what a sample is (`Ids`).
+That is a process, before 1.6 a thread of the trainer. A conversation is one task of asyncio's, so a
+context variable says to which one a turn belongs. Its samples reach the trainer pickled, with no
+room for an id: both ends make the same one of what a sample is (`Ids`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from itertools import count
 from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
-from rltrace.adapters.table.samples import cut_short
-from rltrace.adapters.trl.loop import loop, reward_weights
-from rltrace.adapters.trl.samples import TrlSample, ends_of_text, set_row, used
+from rltrace.adapters.table.samples import cut_short, keep, use
+from rltrace.adapters.trl.loop import TrlSample, ends_of_text, loop, reward_weights, set_row
 from rltrace.adapters.trl.verdicts import write_verdicts
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -29,10 +28,6 @@ _MOST = 100_000  # samples that wait to be judged, or whose likes may still come
 
 
 class Conversation:
-    """One sample in the making."""
-
-    __slots__ = ("columns", "completion", "env_ns", "finish", "row", "sampled", "turns")
-
     def __init__(self, row: Any) -> None:
         self.row = row
         self.turns = self.env_ns = 0
@@ -47,7 +42,6 @@ _waiting: dict[int, Conversation] = {}  # for their verdicts, by their messages
 
 
 def started(call: Call) -> None:
-    """The process is one that generates."""
     if call.exception is None:
         call.recorder.describe(role="rollout", **reward_weights(call.self))
 
@@ -76,14 +70,11 @@ def turn_ends(call: Call) -> None:
     if conversation is not None:
         conversation.turns += 1
         conversation.sampled.add(ids)
-        conversation.finish = _finish(call.self, ids)
-
-
-def _finish(loop: Any, ids: list[int]) -> int:
-    ends, _ = ends_of_text(loop)
-    if ids and ids[-1] in ends:
-        return Finish.STOP
-    return Finish.LENGTH if len(ids) >= loop.max_tokens else -1
+        ends, _ = ends_of_text(call.self)
+        if ids and ids[-1] in ends:
+            conversation.finish = Finish.STOP
+        else:
+            conversation.finish = Finish.LENGTH if len(ids) >= call.self.max_tokens else -1
 
 
 def tools_end(call: Call) -> None:
@@ -98,13 +89,12 @@ def ends(call: Call) -> None:
     _complete(call, conversation)
     if call.exception is None and conversation.row is not None:
         conversation.completion = call.result[0]
-        if len(_waiting) >= _MOST:  # nobody will judge the oldest one
-            del _waiting[next(iter(_waiting))]
-        _waiting[id(conversation.completion)] = conversation
+        # Nobody will judge the oldest one.
+        keep(_waiting, id(conversation.completion), conversation, _MOST)
 
 
 def ends_judged(call: Call) -> None:
-    """A sample for distillation is over, and what its teacher says of it is there."""
+    """A sample for distillation is over, and judged by its teacher."""
     conversation, sample = call.state, call.result
     _complete(call, conversation)
     if sample is not None and conversation.row is not None:
@@ -125,12 +115,7 @@ def _complete(call: Call, conversation: Conversation) -> None:
     conversation.columns |= columns
 
 
-# --- verdicts
-
-
 class _GroupScoring:
-    """The group that is being judged: one at a time."""
-
     functions: dict[int, str] = {}  # noqa: RUF012  # reward function -> its name
     times_ns: dict[str, tuple[int, int]] = {}  # noqa: RUF012
 
@@ -157,8 +142,7 @@ def function_ends(call: Call) -> None:
 
 
 def judged(call: Call) -> None:
-    """The samples of a group, as they go to the trainer. A conversation whose tokens do not add up
-    to one row is several samples, each with a part of it."""
+    """A conversation whose tokens are not one row is several samples."""
     _GroupScoring.functions = {}
     if call.exception is not None:
         return
@@ -184,9 +168,8 @@ def judged(call: Call) -> None:
 
 
 def _is_of(call: Call, row: Any, sample: Any, sampled: Sampled, **more: int) -> int:
-    """Says of a row which sample it is of; its id. A sample's text is tokenized anew each turn
-    (since 1.9), and what then differs is masked; whatever is not, engines gave, as far as their
-    answers were seen."""
+    """Says of a row which sample it is of; its id. Text is tokenized anew each turn (since 1.9),
+    and what then differs is masked."""
     trajectory, ids = _ids.of(sample), sample.input_ids
     prompt, response = lengths(sample)
     more |= sampled.column(runs(ids, sample.completion_mask))
@@ -196,22 +179,17 @@ def _is_of(call: Call, row: Any, sample: Any, sampled: Sampled, **more: int) -> 
     return trajectory
 
 
-# --- what both ends of the queue make of a sample
-
-
 def lengths(sample: Any) -> tuple[int, int]:
-    """Tokens before the first that the policy made, and those that it made; what tools said is
-    none of either. The mask is an array since 1.16, a list before."""
+    """Tokens before the first that the policy made, and those that it made."""
     mask = sample.completion_mask
-    if isinstance(mask, list):
+    if isinstance(mask, list):  # before 1.16
         return mask.index(1) if 1 in mask else len(mask), sum(mask)
     made = int(mask.sum())
     return int(mask.argmax()) if made else len(mask), made
 
 
 class Ids:
-    """The ids of samples at one end of the queue: of its version, its tokens and, where that is not
-    all, of how many like it came before. The queue keeps their order."""
+    """Ids at one end of the queue: of version, tokens, and how many such samples came before."""
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}  # how often a sample has come, by what it is
@@ -222,22 +200,16 @@ class Ids:
         content = array("q", ids) if isinstance(ids, list) else ids
         key = identify(f"{sample.model_version}/".encode() + content.tobytes())
         before = self._seen.pop(key, 0)
-        self._seen[key] = before + 1
-        if len(self._seen) > _MOST:
-            del self._seen[next(iter(self._seen))]
+        keep(self._seen, key, before + 1, _MOST)
         return identify(f"{key}/{before}")
 
 
 _ids = Ids()
 
 
-# The loader fetches a micro-batch ahead, so what is trained on may be a version older than it was
-# when TRL took it out of the queue and wrote down how stale it is.
-
-
 class _Queue:
-    """The queue of this process's trainer, and what has come out of it."""
-
+    # The loader fetches a micro-batch ahead: what is trained on may be a version older than it was
+    # when TRL took it out of the queue and wrote down how stale it is.
     buffer: Any = None
     last: tuple[Any, TrlSample] | None = None  # taken out, and neither given on nor dropped yet
     given: dict[int, tuple[Any, TrlSample]] = {}  # noqa: RUF012  # by the mapping that they became
@@ -245,19 +217,18 @@ class _Queue:
 
 
 def queue_known(call: Call) -> None:
-    """The trainer's side of the queue is there."""
     _Queue.buffer, _Queue.last = call.self.queue, None
     _Queue.given.clear()
     _Queue.batches.clear()
 
 
 def taken(call: Call) -> None:
-    """Something has been taken out of some queue. If one sample follows another without having
-    been given on, TRL has dropped it because it is too old."""
+    """If a sample was not given on before the next comes, TRL has dropped it for its age."""
     if call.self is not _Queue.buffer or call.exception is not None:
         return
     if _Queue.last is not None:
-        used(call, _Queue.last[1], Fate.STALE)
+        dropped = _Queue.last[1]
+        use(call, dropped.id, Fate.STALE, tokens=dropped.tokens)
     sample = call.result
     _Queue.last = (sample, TrlSample(_ids.of(sample), *lengths(sample)))
 
@@ -266,10 +237,8 @@ def given(call: Call) -> None:
     """A sample is given on, as a mapping that has its tokens."""
     last, mapping = _Queue.last, call.result
     if last is not None and mapping["input_ids"] is last[0].input_ids:
-        _Queue.given[id(mapping)] = (mapping, last[1])
+        keep(_Queue.given, id(mapping), (mapping, last[1]), _MOST)
         _Queue.last = None
-        if len(_Queue.given) > _MOST:
-            del _Queue.given[next(iter(_Queue.given))]
 
 
 def collated(call: Call) -> None:

@@ -1,10 +1,9 @@
-"""Rewards of the trainers that judge their samples themselves, function by function.
+"""Rewards of trainers that judge their samples themselves, function by function.
 
-TRL times each reward function with a context of its own, and hands a whole batch to it: a verdict
-lasts as long as its function did. The values are taken from what TRL has brought to the host for
-its own logs, all ranks' one after another; what no function applies to is NaN there, whether the
-function said None or NaN. Its logs are by name, so of functions that share one they keep the last:
-those are read from the table that the functions filled, once TRL has copied it to the host, too.
+TRL hands a whole batch to each reward function: a verdict lasts as long as its function did. The
+values are what TRL has brought to the host for its logs, all ranks' one after another; NaN stands
+for None, too. Its logs are by name: functions that share one are read from the table that they
+filled, once TRL has copied it to the host, too.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from rltrace.trace.vocabulary import Outcome, Stage
 
 
 class _Scoring:
-    """The batch that is being judged."""
-
     functions: dict[str, list[str]] = {}  # noqa: RUF012  # TRL's label -> functions to come
     running: dict[int, tuple[str, Any, int]] = {}  # noqa: RUF012  # by context
     times_ns: dict[str, tuple[int, int]] = {}  # noqa: RUF012  # when a function ran
@@ -33,7 +30,6 @@ scoring = _Scoring()
 
 
 def judging(call: Call) -> None:
-    """All functions are about to be asked about a batch."""
     trainer = call.self
     scoring.running, scoring.times_ns, scoring.functions, scoring.table = {}, {}, {}, None
     if trainer.model.training:
@@ -63,12 +59,11 @@ def function_ends(call: Call) -> None:
         return
     name, span, start_ns = known
     span.end()
-    end_ns = monotonic_ns()
-    scoring.times_ns[name] = (start_ns, end_ns)
+    times_ns = scoring.times_ns[name] = (start_ns, monotonic_ns())
     error = call.argument("exc_val")
     outcome = Outcome.TIMEOUT if isinstance(error, TimeoutError) else Outcome.ERROR
     for sample in buffer.made or () if error is not None else ():
-        verdict(call, sample.id, name, None, (start_ns, end_ns), outcome=outcome)
+        verdict(call, sample.id, name, None, times_ns, outcome=outcome)
 
 
 def judged(call: Call) -> None:
@@ -90,7 +85,6 @@ def judged(call: Call) -> None:
 
 
 def _columns(trainer: Any, table: Any, everywhere: int) -> dict[str, list[float]]:
-    """What each function said of the batch."""
     names = trainer.reward_func_names
     if len({*names}) == len(names) or table is None:
         logs = trainer._logs["rewards"]
@@ -100,10 +94,7 @@ def _columns(trainer: Any, table: Any, everywhere: int) -> dict[str, list[float]
 
 
 def write_verdicts(
-    call: Call,
-    trajectory: int,
-    values: dict[str, float],
-    times_ns: dict[str, tuple[int, int]],
+    call: Call, trajectory: int, values: dict[str, float], times_ns: dict[str, tuple[int, int]]
 ) -> None:
     """A sample's verdicts by function. One that no function could judge has an error of each."""
     nobody = all(math.isnan(value) for value in values.values())

@@ -1,6 +1,4 @@
-"""Weights on their way from the trainer to vLLM: a server's, the trainer's own engine's, or those
-of an asynchronous trainer's server.
-"""
+"""Weights on their way from the trainer to vLLM."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from rltrace.trace.vocabulary import SyncRole, Transport
 
 
 class _Update:
-    """The update that this process is sending: what has gone out so far, -1 for nothing."""
+    """The update that is being sent: what has gone out so far, -1 for nothing."""
 
     bytes = -1
     tensors = 0
@@ -30,8 +28,7 @@ class _Update:
 _update = _Update()
 
 
-def begins(call: Call) -> None:
-    del call
+def begins(_call: Call) -> None:
     _update.clear()
 
 
@@ -50,8 +47,7 @@ def tensor_sent(call: Call) -> None:
 
 
 def ends(call: Call) -> None:
-    """The engine has the weights of the updates so far. In a job with a server only the first rank
-    sends; an engine of the trainer's own is given all parameters on each rank."""
+    """With a server the first rank sends; an engine of the trainer's own takes from each rank."""
     owner = call.self
     if call.exception is not None:
         return
@@ -65,8 +61,7 @@ def ends(call: Call) -> None:
 
 
 def _pushed(model: Any) -> list[int]:
-    """Bytes of the tensors that an engine is given: those of a PEFT model with its adapter merged.
-    What a wrapper of FSDP's first version holds is cut into pieces and stays unknown."""
+    """Bytes of the tensors that an engine is given; none are known under FSDP's first wrapper."""
     if type(model).__name__ == "FullyShardedDataParallel":
         return []
     prefix = getattr(model, "prefix", None) if hasattr(model, "peft_config") else None
@@ -110,13 +105,10 @@ def published(call: Call) -> None:
     main = trainer.accelerator.is_main_process
     recorder.version = int(trainer.model_version) if main else max(recorder.version, 0) + 1
     call.span.set(version=recorder.version)
-    if main:
-        if _update.transport == Transport.NCCL and not _is_trls(trainer):
-            _update.transport = -1
-        _row(call)
-
-
-def _is_trls(trainer: Any) -> bool:
-    """Whether TRL's own client sends, and not one of the user's."""
+    if not main:
+        return
     sender = getattr(trainer, "weight_transfer", None) or getattr(trainer, "rollout_worker", None)
-    return type(sender).__module__.split(".")[0] == "trl"
+    is_trls = type(sender).__module__.split(".")[0] == "trl"  # and no client of the user's
+    if _update.transport == Transport.NCCL and not is_trls:
+        _update.transport = -1
+    _row(call)

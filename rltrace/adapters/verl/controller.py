@@ -1,9 +1,8 @@
-"""Readers in the trainer's driver: its timers, where it goes on from.
+"""Readers in the trainer's driver and the training workers.
 
-The trainer and the replay buffer of V1's forerunner, verl 0.8's `python -m
-verl.trainer.main_ppo_sync`, are defined in the program itself, so they come to the process that
-runs them by value, which no import hook sees. What they call of verl's modules tells the same: here
-(`batch_given_out`) and in `fates.batch_padded`.
+The trainer and the replay buffer of verl 0.8's `main_ppo_sync` are defined in the program itself
+and come to other processes by value, which no import hook sees. What they call of verl's modules
+tells the same: here (`batch_given_out`) and in `fates.batch_padded`.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from rltrace.adapters.table.stated import at
 from rltrace.adapters.verl.tables import LABELS, SEEN_BY_CALL, SEEN_ELSEWHERE
 from rltrace.hooks.hook import Call
 
-_step: list[Any] = []
-"""The span of the step in progress."""
+_step: list[Any] = []  # the span of the one in progress
 
 
 def timer_stage(call: Call) -> str | None:
@@ -28,7 +26,6 @@ def timer_stage(call: Call) -> str | None:
 
 
 def timer_named(call: Call) -> None:
-    """The span of a timer is named as verl names it."""
     name = call.argument("name")
     if call.span is not None:
         call.span.set(name=call.recorder.name(name))
@@ -46,7 +43,7 @@ def batch_given_out(call: Call) -> None:
 
 
 def resumed(call: Call) -> None:
-    """The checkpoint, if any, is loaded: steps count on from here."""
+    """The checkpoint, if any, is loaded: steps count on."""
     if call.exception is None:
         call.recorder.step = call.self.global_steps
 
@@ -58,8 +55,8 @@ def placed(call: Call) -> None:
 
 
 def model_built(call: Call) -> None:
-    """The whole model on one rank, before it is cut: its parameters, tied ones once. Megatron has
-    cut it already, so its number stays unknown; critics are another model."""
+    """The whole model on one rank: its parameters, tied ones once. Megatron has cut it already, so
+    its number stays unknown; critics are another model."""
     model = call.argument("model")
     parameters = list(model.parameters())
     sharded = any(hasattr(p, "tensor_model_parallel") for p in parameters)
@@ -73,9 +70,8 @@ def is_critic(call: Call) -> bool:
 
 
 def batch_given(call: Call) -> None:
-    """A worker's share of a batch: V1 hands out metadata with tags, which say how long each
-    trajectory is (0.9 as what the data store keeps beside its rows), the legacy trainers the rows,
-    each as long as it is."""
+    """A worker's share of a batch: V1 hands out metadata with tags (0.9 as what the data store
+    keeps beside its rows), which say how long each trajectory is; the legacy trainers the rows."""
     batch = call.argument("data")
     tags = getattr(batch, "tags", None) or getattr(batch, "custom_meta", None)
     if call.span is None or batch is None:

@@ -1,12 +1,16 @@
-"""Readers of which trajectories a step trains on, and which it drops.
+"""Which trajectories a step trains on, and which it drops.
 
 A batch that trains in step k is trained by the version of step k - 1 (verl's own rule).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
+from rltrace.adapters.table.samples import use
 from rltrace.adapters.verl.rollout import ONE_WORKER, row_id
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -14,8 +18,7 @@ from rltrace.trace.vocabulary import Fate
 
 
 def sampled(call: Call) -> None:
-    """V1: the replay buffer has handed a batch out. Tags say what each trajectory is, but not how
-    many of its tokens tools answered: only its own row does."""
+    """V1: tags do not say how many tokens tools answered: only a trajectory's own row does."""
     if call.argument("partition_id") == "val" or call.result is None:
         return
     batch = call.result[0] if isinstance(call.result, tuple) else call.result
@@ -27,8 +30,8 @@ def sampled(call: Call) -> None:
 
 def batch_padded(call: Call) -> None:
     """0.8's `main_ppo_sync`: `upsample_batch_to_divisible_size(batch, ...)` gets the batch that
-    this step trains on, before rows are added that count for nothing. The tag is the step that
-    asked for the trajectory, which a synchronous trainer trains on in the same step."""
+    this step trains on, before padding. The tag is the step that asked for the trajectory, which is
+    this one, as the trainer is synchronous."""
     batch = call.argument("batch")
     for key, tag in zip(batch.keys, batch.tags, strict=True):
         step = tag["global_steps"]
@@ -50,10 +53,9 @@ def evicted(call: Call) -> None:
             used(call, key, step, step - 1, fate)
 
 
-_batches: list[list[tuple[str, str]]] = []
-"""Legacy: (uid, id) of the rows of batches that are generated and not yet trained on, in order."""
-
-_MOST_BATCHES = 4  # one-step-off has two; what is never trained on (validation) must not pile up
+_batches: deque[list[tuple[str, str]]] = deque(maxlen=4)
+"""Legacy: (uid, id) of the rows of batches that are generated and not yet trained on, in order. The
+one-step-off trainer has two; what is never trained on (validation) must not pile up."""
 
 
 def rows_arrive(call: Call) -> None:
@@ -66,21 +68,12 @@ def rows_arrive(call: Call) -> None:
         return
     share = len(uids) // workers
     shares = [uids[worker * share : (worker + 1) * share] for worker in range(workers)]
-    _expect([row for worker, part in enumerate(shares) for row in _numbered(part, worker)])
+    _batches.append([row for worker, part in enumerate(shares) for row in _numbered(part, worker)])
 
 
 def _numbered(uids: list[str], worker: int) -> list[tuple[str, str]]:
-    seen: dict[str, int] = {}
-    rows = []
-    for uid in uids:
-        seen[uid] = seen.get(uid, -1) + 1
-        rows.append((uid, row_id(uid, worker, seen[uid])))
-    return rows
-
-
-def _expect(rows: list[tuple[str, str]]) -> None:
-    del _batches[: -_MOST_BATCHES + 1]
-    _batches.append(rows)
+    places = defaultdict[str, Iterator[int]](count)
+    return [(uid, row_id(uid, worker, next(places[uid]))) for uid in uids]
 
 
 def rows_reordered(call: Call) -> None:
@@ -98,12 +91,12 @@ def rows_reordered(call: Call) -> None:
     if uids and len(uids) == len(order) and all(uid.startswith(ONE_WORKER) for uid in uids):
         before = dict(zip(order, uids, strict=True))
         rows = _numbered([before[place] for place in range(len(order))], 0)
-        _expect([rows[place] for place in order])
+        _batches.append([rows[place] for place in order])
 
 
 def rows_trained(call: Call) -> None:
-    """Legacy: all rows of the batch are trained on. Where they are not those that were generated
-    (ReMax, resampling, a trainer that makes its own batches), which is which is not known."""
+    """Legacy: all rows of the batch are trained on. Where others were generated (ReMax, resampling,
+    a trainer that makes its own batches), which is which is not known."""
     batch = call.argument("batch", call.argument("data"))
     step = call.recorder.step
     version = getattr(call.self, "current_param_version", step - 1)
@@ -128,11 +121,5 @@ def _uids(batch: Any) -> list[str]:
 def used(
     call: Call, own_id: str | None, step: int, version: int, fate: Fate, tokens: int = -1
 ) -> None:
-    call.row(
-        "uses",
-        trajectory=-1 if own_id is None else identify(own_id),
-        step=step,
-        version=version,
-        fate=fate,
-        tokens=tokens,
-    )
+    trajectory = -1 if own_id is None else identify(own_id)
+    use(call, trajectory, fate, step=step, version=version, tokens=tokens)

@@ -1,13 +1,10 @@
-"""Which functions of verl are watched, and in which versions they are.
-
-Rows that share a purpose stand together. A range says where the function exists; the tests hold
-each row to the sources of every version.
-"""
+"""Which functions of verl are watched, and in which versions they are."""
 
 from __future__ import annotations
 
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, in_versions, methods
+from rltrace.adapters.table.weights import phase_row
 from rltrace.adapters.verl import controller, fates, objective, rollout, weights
 from rltrace.hooks.hook import Hook
 
@@ -16,15 +13,19 @@ _V1 = "verl.trainer.ppo.v1.trainer_base:PPOTrainer"
 _FULLY_ASYNC = "verl.experimental.fully_async_policy.fully_async_trainer:FullyAsyncTrainer"
 _BUFFER = "verl.trainer.ppo.v1.replay_buffer"
 _LOOP = "verl.experimental.agent_loop.agent_loop"
+_WORKER = f"{_LOOP}:AgentLoopWorker"
+_RUN = "_run_agent_loop"
 _TOOLS = "verl.experimental.agent_loop.tool_agent_loop:ToolAgentLoop"
 _SINGLE = "verl.experimental.agent_loop.single_turn_agent_loop:SingleTurnAgentLoop"
 _CLIENT = "verl.workers.rollout.llm_server:LLMServerClient"
 _CLIENT_BEFORE = f"{_LOOP}:AsyncLLMServerManager"
+_REWARD_LOOP = "verl.experimental.reward_loop.reward_loop:RewardLoopWorker"
 _ENGINE_WORKERS = "verl.workers.engine_workers"
 _POLICY = f"{_ENGINE_WORKERS}:ActorRolloutRefWorker"
 _TRAINING = f"{_ENGINE_WORKERS}:TrainingWorker"
 _LEGACY = ("verl.workers.fsdp_workers", "verl.workers.megatron_workers")
 _CHECKPOINT = "verl.checkpoint_engine.base"
+_CHECKPOINT_ENGINE = f"{_CHECKPOINT}:CheckpointEngine"
 _ENGINES = "verl.workers.engine"
 _VLLM = "verl.workers.rollout.vllm_rollout"
 _VLLM_SERVER = f"{_VLLM}.vllm_async_server:vLLMHttpServer"
@@ -61,8 +62,7 @@ _FORERUNNER = in_versions(
     ">=0.8,<0.9",
     Hook("verl.utils.tracking:Tracking.__init__", before=objective.tracked),
     Hook(
-        "verl.trainer.ppo.padding_utils:upsample_batch_to_divisible_size",
-        before=fates.batch_padded,
+        "verl.trainer.ppo.padding_utils:upsample_batch_to_divisible_size", before=fates.batch_padded
     ),
     Hook("verl.utils.tensordict_utils:assign_non_tensor_data", before=controller.batch_given_out),
 )
@@ -78,26 +78,15 @@ _FATES = (
     Hook("verl.protocol:DataProto.reorder", after=fates.rows_reordered),
     Hook(f"{_TRAINER}._update_actor", before=fates.rows_trained, versions=">=0.7"),
     Hook(
-        "verl.trainer.ppo.ray_trainer:compute_advantage",
-        before=fates.rows_trained,
-        versions="<0.7",
+        "verl.trainer.ppo.ray_trainer:compute_advantage", before=fates.rows_trained, versions="<0.7"
     ),
 )
 
 _ROLLOUT = (
-    Hook(
-        f"{_LOOP}:AgentLoopWorker._run_agent_loop",
-        before=rollout.begins,
-        after=rollout.ends,
-        versions=">=0.7",
-    ),
+    *in_versions(">=0.7", Hook(f"{_WORKER}.{_RUN}", before=rollout.begins, after=rollout.ends)),
     *in_versions(
         "<0.7",
-        Hook(
-            f"{_LOOP}:AgentLoopWorkerBase._run_agent_loop",
-            before=rollout.begins,
-            after=rollout.ends_with_score,
-        ),
+        Hook(f"{_WORKER}Base.{_RUN}", before=rollout.begins, after=rollout.ends_with_score),
         Hook(f"{_SINGLE}.run", after=rollout.generated),
         Hook(f"{_TOOLS}.run", after=rollout.generated),
     ),
@@ -139,15 +128,8 @@ _REWARD = (
     Hook("verl.utils.reward_score:default_compute_score", "reward"),
     *in_versions(
         ">=0.7",
-        Hook(
-            f"{_LOOP}:AgentLoopWorker._compute_score",
-            before=rollout.judging,
-            after=rollout.judged,
-        ),
-        Hook(
-            "verl.experimental.reward_loop.reward_loop:RewardLoopWorker.compute_score",
-            **either(rollout.judges, "reward"),
-        ),
+        Hook(f"{_WORKER}._compute_score", before=rollout.judging, after=rollout.judged),
+        Hook(f"{_REWARD_LOOP}.compute_score", **either(rollout.judges, "reward")),
     ),
     *in_versions(
         "<0.7",
@@ -164,15 +146,13 @@ _TRAINING_WORKERS = (
         Hook(f"{_POLICY}.compute_log_prob", "logprob", before=controller.batch_given),
         Hook(f"{_POLICY}.compute_ref_log_prob", "reference", before=controller.batch_given),
         Hook(f"{_POLICY}.update_actor", "train", before=controller.batch_given),
-        Hook(
-            f"{_TRAINING}.infer_batch",
-            before=controller.batch_given,
-            **either(controller.is_critic, "value"),
-        ),
-        Hook(
-            f"{_TRAINING}.train_mini_batch",
-            before=controller.batch_given,
-            **either(controller.is_critic, "train"),
+        *(
+            Hook(
+                f"{_TRAINING}.{method}",
+                before=controller.batch_given,
+                **either(controller.is_critic, stage),
+            )
+            for method, stage in (("infer_batch", "value"), ("train_mini_batch", "train"))
         ),
     ),
 )
@@ -181,51 +161,33 @@ _WEIGHTS = (
     *in_versions(
         ">=0.7",
         Hook(
-            f"{_CHECKPOINT}:CheckpointEngineManager.update_weights",
+            f"{_CHECKPOINT_ENGINE}Manager.update_weights",
             after=weights.weights_updated,
             **either(weights.is_more_than_waiting, "sync", "wait"),
             dose="",  # the workers that it waits for are delayed
         ),
-        *methods(
-            f"{_CHECKPOINT}:CheckpointEngineManager", "sleep_replicas wake_up_replicas", "switch"
+        *methods(f"{_CHECKPOINT_ENGINE}Manager", "sleep_replicas wake_up_replicas", "switch"),
+        phase_row(
+            "transfer", f"{_POLICY}.update_weights", weights.weights_begin, weights.weights_sent
         ),
-        Hook(
-            f"{_POLICY}.update_weights",
-            "sync",
-            phase="transfer",
-            before=weights.weights_begin,
-            after=weights.weights_sent,
+        phase_row(
+            "load",
+            f"{_CHECKPOINT_ENGINE}Worker.update_weights",
+            weights.weights_begin,
+            weights.weights_taken,
         ),
-        Hook(
-            f"{_CHECKPOINT}:CheckpointEngineWorker.update_weights",
-            "sync",
-            phase="load",
-            before=weights.weights_begin,
-            after=weights.weights_taken,
-        ),
-        Hook(
-            f"{_VLLM}.utils:vLLMColocateWorkerExtension.update_weights_from_ipc",
-            "sync",
-            phase="load",
-        ),
+        phase_row("load", f"{_VLLM}.utils:vLLMColocateWorkerExtension.update_weights_from_ipc"),
     ),
     *in_versions("<0.7", *methods(f"{_LOOP}:AgentLoopManager", "wake_up sleep", "switch")),
     *(
-        Hook(
-            f"{_ENGINES}.{engine}.transformer_impl:{owner}.get_per_tensor_param",
-            "sync",
-            phase="gather",
+        phase_row(
+            "gather",
+            f"{_ENGINES}.{engine.lower()}.transformer_impl:{engine}Engine.get_per_tensor_param",
             after=reader,
             stream=stream,
-            versions=versions,
+            versions=">=0.8" if engine == "Automodel" else ">=0.7",
         )
-        for engine, owner, versions in (
-            ("fsdp", "FSDPEngine", ">=0.7"),
-            ("megatron", "MegatronEngine", ">=0.7"),
-            ("veomni", "VeOmniEngine", ">=0.7"),
-            ("torchtitan", "TorchTitanEngine", ">=0.7"),
-            ("automodel", "AutomodelEngine", ">=0.8"),
-        )
+        for engine in ("FSDP", "Megatron", "VeOmni", "TorchTitan", "Automodel")
         # The call last, around the other: what it takes to have the stream watched is its time.
         for stream, reader in ((0, weights.weight_streamed), (None, None))
     ),
@@ -247,19 +209,17 @@ _WORKERS_BEFORE = (
                 Hook(f"{module}:ActorRolloutRefWorker.update_actor", "train"),
                 Hook(f"{module}:CriticWorker.compute_values", "value"),
                 Hook(f"{module}:CriticWorker.update_critic", "train"),
-                Hook(
+                phase_row(
+                    "transfer",
                     f"{module}:ActorRolloutRefWorker.rollout_mode",
-                    "sync",
-                    phase="transfer",
-                    before=weights.weights_begin,
-                    after=weights.weights_sent,
+                    weights.weights_begin,
+                    weights.weights_sent,
                 ),
             )
         ),
-        Hook(
+        phase_row(
+            "gather",
             "verl.utils.megatron_utils:per_tensor_generator",
-            "sync",
-            phase="gather",
             after=weights.weight_streamed,
         ),
     ),
@@ -273,14 +233,5 @@ _WORKERS_BEFORE = (
     ),
 )
 
-HOOKS = (
-    *_DRIVER,
-    *_FORERUNNER,
-    *_FATES,
-    *_ROLLOUT,
-    *_SERVERS,
-    *_REWARD,
-    *_TRAINING_WORKERS,
-    *_WEIGHTS,
-    *_WORKERS_BEFORE,
-)
+HOOKS = _DRIVER + _FORERUNNER + _FATES + _ROLLOUT + _SERVERS + _REWARD
+HOOKS += _TRAINING_WORKERS + _WEIGHTS + _WORKERS_BEFORE

@@ -1,9 +1,8 @@
-"""What verl's configuration says of the objective, and of how stale a sample may be.
+"""What verl's configuration says of the objective and of staleness.
 
-verl's default recomputes the log-probs of a batch before it trains: its clip then bounds the
-learner's own drift and knows nothing of the lag. `algorithm.rollout_correction` weighs samples by
-the ratio to what sampled them, for which it needs the sampler's log-probs, or, in bypass mode,
-takes those for the old policy's.
+By default log-probs are recomputed before a batch trains: the clip bounds the learner's own drift
+and knows nothing of the lag. `algorithm.rollout_correction` weighs samples by the ratio to the
+sampler's log-probs, or, in bypass mode, takes those for the old policy's.
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ def configured(call: Call) -> None:
 
 
 def tracked(call: Call) -> None:
-    """A trainer begins to log, and hands its whole configuration over: the only time for 0.8's
-    `main_ppo_sync`, which no hook reaches (`controller`). Other trainings have no policy in it."""
+    """A trainer hands its whole configuration to a logger: the only time for 0.8's `main_ppo_sync`
+    (`controller`). Other trainings have no policy in it."""
     config = call.argument("config")
     if at(config, "actor_rollout_ref.actor") is not None:
         call.recorder.describe(**_of_config(config))
 
 
 def stated(trainer: Any) -> dict[str, Any]:
-    """The facts that `trainer`'s configuration tells; what it does not tell is left out."""
     return _of_config(trainer.config) | not_none(drops_stale=_drops_stale(trainer, trainer.config))
 
 

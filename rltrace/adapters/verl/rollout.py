@@ -1,4 +1,4 @@
-"""Readers in the processes that run agent loops: trajectories, requests, tool calls, verdicts.
+"""Readers where agent loops run: trajectories, requests, verdicts.
 
 One agent loop is one asyncio task, and so are the requests and tool calls that it awaits: a context
 variable says to which trajectory they belong, and whether that is one of a validation.
@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from rltrace.adapters.sampled import Sampled, runs
-from rltrace.adapters.table.samples import finish, verdict
+from rltrace.adapters.table.samples import finish, keep, verdict, versions_of
 from rltrace.adapters.table.stated import at
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -24,10 +24,6 @@ _MOST_PROMPTS = 1 << 16
 
 
 class _Rollout:
-    """One run of an agent loop, until its end is known."""
-
-    __slots__ = ("ended", "id", "row", "sampled", "stop", "validate", "versions")
-
     def __init__(self, own_id: str | None, validate: bool) -> None:
         self.id = own_id
         self.validate = validate
@@ -46,10 +42,8 @@ _occurrences: dict[str, int] = {}
 def begins(call: Call) -> None:
     """An agent loop begins: `AgentLoopWorker._run_agent_loop(sampling_params, trajectory, ...)`."""
     fields = call.kwargs
-    trajectory = call.argument("trajectory") or {}
-    validate = bool(trajectory.get("validate"))
-    rollout = _Rollout(None if validate else _id(fields), validate)
-    call.state = rollout
+    validate = bool((call.argument("trajectory") or {}).get("validate"))
+    call.state = rollout = _Rollout(None if validate else _id(fields), validate)
     _current.set(rollout)
     if validate:
         return
@@ -59,9 +53,8 @@ def begins(call: Call) -> None:
     rollout.row = call.row("trajectories", **columns)
 
 
-def trains(call: Call) -> bool:
+def trains(_call: Call) -> bool:
     """Requests of a validation are no rollout."""
-    del call
     rollout = _current.get()
     return rollout is None or not rollout.validate
 
@@ -113,8 +106,7 @@ def judging(call: Call) -> None:
 
 
 def judged(call: Call) -> None:
-    """The verdict is in, with its latency as the agent loop sees it; none took place where the loop
-    brought its own."""
+    """The latency is the agent loop's; there is none where it brought its own verdict."""
     rollout = _current.get()
     outputs = _outputs(call)
     if rollout is None or rollout.id is None:
@@ -129,7 +121,6 @@ def judged(call: Call) -> None:
 
 
 def ends(call: Call) -> None:
-    """The agent loop is over, its postprocessing included."""
     rollout = call.state
     if rollout is None or rollout.row is None:
         return
@@ -138,7 +129,7 @@ def ends(call: Call) -> None:
             rollout.row.set(end_ns=call.end_ns)
         rollout.row.set(finish=Finish.ERROR)
     elif not rollout.ended:
-        rollout.row.set(end_ns=call.end_ns, **_versions(rollout))
+        rollout.row.set(end_ns=call.end_ns, **versions_of(sorted(rollout.versions)))
 
 
 def ends_with_score(call: Call) -> None:
@@ -151,13 +142,11 @@ def ends_with_score(call: Call) -> None:
 
 def judges(call: Call) -> bool:
     """A reward worker's call around the reward function, which is hooked itself: what verl's own
-    managers spend beside it (decoding, queueing for a thread) is no verifier. A manager of the
-    user's may call anything, so all of it counts."""
+    managers spend beside it is no verifier. A manager of the user's may call anything."""
     manager = getattr(call.self, "reward_manager", None)
     known = type(manager).__module__.startswith("verl.")
     # A reward model with a user's reward function is asked by that function, else by verl.
-    has_judge = at(call.self, "config.reward.reward_model.enable")
-    return bool(has_judge) or not known
+    return bool(at(call.self, "config.reward.reward_model.enable")) or not known
 
 
 def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> None:
@@ -170,7 +159,7 @@ def _ends(call: Call, rollout: _Rollout, outputs: list[Any], end_ns: int) -> Non
         if place:  # an agent loop may give several trajectories
             own_id = identify(_output_id(str(rollout.id), place))
             row = call.row("trajectories", trajectory=own_id)
-        columns = _versions(rollout) | finish(rollout.stop)
+        columns = versions_of(sorted(rollout.versions)) | finish(rollout.stop)
         if limit is not None and len(output.response_ids) >= limit:
             columns["finish"] = Finish.LENGTH
         row.set(
@@ -200,14 +189,7 @@ def _outputs(call: Call) -> list[Any]:
     return outputs if isinstance(outputs, list) else [outputs]
 
 
-def _versions(rollout: _Rollout) -> dict[str, int]:
-    if not rollout.versions:
-        return {}
-    return {"first_version": min(rollout.versions), "last_version": max(rollout.versions)}
-
-
 def _output_id(own_id: str, place: int) -> str:
-    """The first trajectory of an agent loop has the loop's own id."""
     return own_id if place == 0 else f"{own_id.removesuffix('_0')}_{place}"
 
 
@@ -228,10 +210,9 @@ def _id(fields: dict[str, Any]) -> str | None:
     worker = 0 if alone else _worker_number()
     if worker is None:
         return None
-    count = _occurrences[uid] = _occurrences.get(uid, -1) + 1
-    if len(_occurrences) > _MOST_PROMPTS:
-        del _occurrences[next(iter(_occurrences))]
-    return row_id(uid, worker, count)
+    place = _occurrences.get(uid, -1) + 1
+    keep(_occurrences, uid, place, _MOST_PROMPTS)
+    return row_id(uid, worker, place)
 
 
 def row_id(uid: Any, worker: int, place: int) -> str:

@@ -1,4 +1,4 @@
-"""verl's own words: what its timers and metrics are called, who its actors are.
+"""verl's own words: its timers, its actors, its transports.
 
 `LABELS` serves the adapter and the importer: verl's timer names are the names of its `timing_s/*`
 metrics, and hardly change between versions.
@@ -8,39 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rltrace.adapters.table.timers import labelled
 from rltrace.trace.vocabulary import Transport
 
-LABELS: Mapping[str, str] = {
-    "step": "step",
-    "gen": "rollout",
-    "gen_max": "rollout",  # the greedy baseline of ReMax
-    "generate_async": "rollout",
-    "generate_sequences": "rollout",
-    "tool_calls": "env",
-    "compute_score": "reward",
-    "reward": "reward",
-    "old_log_prob": "logprob",
-    "ref": "reference",
-    "values": "value",
-    "adv": "other",
-    "update_critic": "train",
-    "update_actor": "train",
-    "update_weights": "sync",
-    "sync_rollout_weights": "sync",
-    "timing_s/param_sync": "sync",  # verl puts the prefix on twice
-    "reshard": "sync",
-    "switch_to_trainer": "switch",
-    "switch_to_rollout": "switch",
-    "switch_wait": "wait",
-    "wait_for_enough_samples": "wait",
-    "testing": "eval",
-    "rollouter/validate_time": "eval",
-    "save_checkpoint": "checkpoint",
-    "dump_rollout_generations": "other",
-    "start_profile": "other",
-    "stop_profile": "other",
-}
-"""verl's timer (and `timing_s/` metric) -> stage."""
+LABELS = labelled(
+    step="step",
+    rollout="gen gen_max generate_async generate_sequences",  # `gen_max`: ReMax's greedy baseline
+    env="tool_calls",
+    reward="compute_score reward",
+    logprob="old_log_prob",
+    reference="ref",
+    value="values",
+    other="adv dump_rollout_generations start_profile stop_profile",
+    train="update_critic update_actor",
+    # verl puts the prefix on twice.
+    sync="update_weights sync_rollout_weights timing_s/param_sync reshard",
+    switch="switch_to_trainer switch_to_rollout",
+    wait="switch_wait wait_for_enough_samples",
+    eval="testing rollouter/validate_time",
+    checkpoint="save_checkpoint",
+)
+"""verl's timers (and `timing_s/` metrics)."""
 
 SEEN_ELSEWHERE = frozenset({"rollout", "reward", "logprob", "reference", "value", "train", "sync"})
 """Stages whose work the trainer only waits for: it is seen in the processes that do it. The timer
@@ -83,8 +71,7 @@ ROLES: Mapping[str, str] = {
     **{f"{module}:CriticWorker": "critic" for module in _LEGACY},
     **{f"{module}:RewardModelWorker": "reward" for module in _LEGACY},
 }
-"""Ray actor class -> role. A class that is none of these (a rollout server of the user's) keeps its
-own name as its role."""
+"""Ray actor class -> role. Any other (a rollout server of the user's) has its name as its role."""
 
 TRANSPORTS: Mapping[str, int] = {
     "nccl": Transport.NCCL,

@@ -1,4 +1,4 @@
-"""Readers in the processes that send and take weights."""
+"""Readers where weights are sent and taken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _taken_bytes = [0]
 
 
 def weights_begin(call: Call) -> None:
-    """A rank begins to send its weights, or a rollout worker to take them."""
     _sent_bytes[0] = _taken_bytes[0] = 0
     engine = getattr(call.self, "checkpoint_engine", None)
     if engine is not None and call.span is not None:
@@ -24,15 +23,14 @@ def weights_begin(call: Call) -> None:
 
 
 def weight_streamed(call: Call) -> None:
-    """One tensor has been gathered and is about to be sent: `(name, tensor)`."""
+    """A `(name, tensor)` has been gathered and is about to be sent."""
     size = call.result[1].nbytes
     _sent_bytes[0] += size
     call.span.set(bytes=size, items=1)
 
 
 def weights_sent(call: Call) -> None:
-    """A rank has sent its weights; of a checkpoint engine's only the first rank sends, the others
-    take part in gathering."""
+    """Of a checkpoint engine's ranks only the first sends; the others take part in gathering."""
     if call.exception is not None:
         return
     version, backend = call.argument("global_steps"), _backend(call)
@@ -55,7 +53,6 @@ def weight_arrived(call: Call) -> None:
 
 
 def weights_taken(call: Call) -> None:
-    """A rollout worker has taken new weights and put them into its engine."""
     if call.exception is not None:
         return
     taken = _taken_bytes[0] or -1
@@ -65,13 +62,11 @@ def weights_taken(call: Call) -> None:
 
 
 def is_more_than_waiting(call: Call) -> bool:
-    """The colocated engine only has the driver wait for its workers; the others have it abort
-    requests, set process groups up and resume, which is part of the update."""
+    """The colocated engine only waits for workers; others abort requests and set groups up, too."""
     return getattr(call.self, "backend", "") != "naive"
 
 
 def weights_updated(call: Call) -> None:
-    """The driver has brought a version to all replicas."""
     version = call.argument("global_steps")
     if call.exception is None and version is not None:
         call.recorder.version = int(version)
@@ -79,7 +74,6 @@ def weights_updated(call: Call) -> None:
 
 
 def _of_rollout(worker: Any, path: str) -> Any:
-    """What the configuration of a worker's rollout says."""
     return at(worker, f"rollout_config.{path}", f"config.rollout.{path}")
 
 

@@ -1,4 +1,4 @@
-"""Traces in Chrome's format, whole or cut short: the array of a killed job has no end."""
+"""Traces in Chrome's format, whole or cut short."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
-_US = 1e3  # ns
 _MOST_LANES = 1 << 63
 _UNIX_US = 1e14  # microseconds after this are of a date, those before of some clock's start
-
 
 _Event = tuple[dict[str, Any], float, float]
 """What the trace has of a complete event, when it began, and how long it took (µs)."""
 
 
 def read(path: Path, mapping: Path) -> ImportedRun:
-    """Reads a trace by a mapping. Errors: `RltraceError` for what is no trace, or no mapping, or
-    where none of the names in the mapping is in the trace."""
+    """Reads a trace by a mapping. Errors: `RltraceError` for what is no trace, no mapping, or where
+    none of the names in the mapping is in the trace."""
     names = read_names(mapping)
     objects = read_objects(path, "traceEvents")
     return lay_out(path, objects, names, names.framework)
@@ -46,9 +44,9 @@ def lay_out(path: Path, objects: Objects, names: Names, trainer: str) -> Importe
         trainer,
         "Chrome trace",
         spans,
-        objects.changed_ns,
+        objects,
         placement=names.placement,
-        notes=(*objects.notes, *said, *notes),
+        notes=(*said, *notes),
     )
 
 
@@ -59,9 +57,9 @@ def _complete(objects: Iterable[dict[str, Any]]) -> Iterator[_Event]:
         phase = found.get("ph")
         time: Any = found.get("ts")
         length: Any = found.get("dur")
-        if ns(time, _US) is None:
+        if ns(time, 1e3) is None:
             continue
-        if phase == "X" and ns(length, _US) is not None:
+        if phase == "X" and ns(length, 1e3) is not None:
             yield found, float(time), max(float(length), 0.0)
         elif phase in ("B", "b"):
             begun.setdefault(_pair(found), []).append(found)
@@ -93,7 +91,6 @@ def _base_ns(events: list[_Event], objects: Objects) -> tuple[int, tuple[str, ..
 
 
 def _processes(objects: Iterable[dict[str, Any]], names: Names) -> dict[str, LoggedProcess]:
-    """The processes that the trace names, by their pid."""
     found = {}
     for event in objects:
         if event.get("ph") == "M" and event.get("name") == "process_name":

@@ -1,11 +1,10 @@
-"""Console logs of metrics: `step:3 - timing_s/gen:2.01 - ...`, or a dict that Python printed,
-`Global step 3: {'timing/generation': 2.01, ...}` or `perf 3: {...}`, or as JSON behind
-`metrics_tag:`, somewhere in a line.
+"""Console logs that have metrics somewhere in a line.
 
-Around it may be what a terminal and Ray put there: colours, a progress bar, `(TaskRunner pid=7)`,
-`[repeated 2x across cluster]`. Under NumPy 2 a value may read `np.float64(2.01)`. What several
-processes print may run into each other, and a crash cuts a line off: then its last number may be
-cut, too (12.5 reads as 1), and is left out.
+They are `step:3 - timing_s/gen:2.01 - ...`, or a dict that Python printed, `Global step 3:
+{'timing/generation': 2.01, ...}` or `perf 3: {...}`, or JSON behind `metrics_tag:`.
+Around it may be colours, a progress bar, `(TaskRunner pid=7)`, `[repeated 2x across cluster]`; with
+NumPy 2 a value may read `np.float64(2.01)`. Processes print into each other, and a crash cuts a
+line off: its last number may be cut, too (12.5 reads as 1), and is left out.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def read(
     lines: Iterable[str], settings: Mapping[str, re.Pattern[str]]
 ) -> tuple[list[LogRecord], list[str], Counter[str], dict[str, str]]:
     """The records, what was skipped, how often each metric was no finite number, and the first
-    match (group 1) of each pattern in `settings`, which are looked for in all other lines."""
+    match (group 1) of each pattern in `settings` in all other lines."""
     records: list[LogRecord] = []
     said: dict[str, str] = {}
     not_finite = Counter[str]()
@@ -75,7 +74,7 @@ def looks_like(line: str) -> bool:
 
 def _pieces(text: str, is_ended: bool) -> Iterator[tuple[int, list[tuple[str, str]], bool]]:
     """What a line has of each step that begins in it, as names and how their values are shown, and
-    whether that is all of it, as far as one can see."""
+    whether that is all of it."""
     starts = [
         start
         for number, start in enumerate(_START.finditer(text))

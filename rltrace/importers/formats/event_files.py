@@ -1,6 +1,8 @@
-"""TensorBoard's event files, as far as scalars go: records of a length, its checksum, an `Event`
-message and another checksum (TFRecord), with the fields of tensorflow's event.proto and
-summary.proto. TensorBoard itself would bring grpc and protobuf for these four fields.
+"""TensorBoard's event files, as far as scalars go.
+
+Records are a length, its checksum, an `Event` message and another checksum (TFRecord), with the
+fields of tensorflow's event.proto and summary.proto. TensorBoard itself would bring grpc and
+protobuf for these four fields.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from typing import Any
 from rltrace.importers.log import Counted, LogRecord, Torn, is_text
 from rltrace.importers.log_numbers import ns
 
-MARK = "tfevents"
-"""What the name of every event file has in it."""
+MARK = "tfevents"  # what the name of every event file has in it
 
 _HEADER = struct.Struct("<QI")
 _CHECKSUM_BYTES = 4
@@ -33,23 +34,22 @@ def looks_like(start: bytes, name: str) -> bool:
     return _length(start[: _HEADER.size]) is not None or (MARK in name and not is_text(start))
 
 
-def read(path: Path) -> tuple[list[LogRecord], list[str]]:
-    """The scalars of one event file, those that belong to one step and follow each other as one
-    record, and what was skipped. Errors: OSError."""
+def read(path: Path, _settings: object) -> tuple[list[LogRecord], list[str], dict[str, str]]:
+    """The scalars of one event file, neighbours of one step as one record, and what was skipped; no
+    settings. Errors: OSError."""
     records: list[LogRecord] = []
     skipped: list[str] = []
     damaged = Counted()
     try:
         for at, event in _events(path):
             found = None if event is None else _scalars(event)
+            last = records[-1] if records else None
             if found is None:
                 damaged.add(at)
+            elif not found.readings:
                 continue
-            if not found.readings:
-                continue
-            last = records[-1] if records else None
             # What is known of the record before is of its step once more.
-            if last is None or last.step != found.step or found.readings.keys() & last.readings:
+            elif last is None or last.step != found.step or found.readings.keys() & last.readings:
                 records.append(found)
             else:
                 last.metrics.update(found.metrics)
@@ -60,7 +60,7 @@ def read(path: Path) -> tuple[list[LogRecord], list[str]]:
         several = damaged.count > 1
         where = f"{'the first ' * several}at byte {damaged.first}"
         skipped.append(f"{damaged.count} damaged record{'s' * several} of {path.name}, {where}")
-    return records, skipped
+    return records, skipped, {}
 
 
 def _events(path: Path) -> Iterator[tuple[int, bytes | None]]:
@@ -132,8 +132,7 @@ def _table() -> tuple[int, ...]:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Fields of a message in their order: `(number, integer or bytes)`. Errors: IndexError where it
-    ends within a field."""
+    """`(number, integer or bytes)` of each. Errors: IndexError where one is cut off."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -145,7 +144,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
         if kind == 2:
             size, at = _varint(message, at)
         else:
-            size = {1: 8, 5: 4}[kind] if kind in (1, 5) else len(message) + 1
+            size = {1: 8, 5: 4}.get(kind, len(message) + 1)
         if at + size > len(message):
             raise IndexError(at)
         yield key >> 3, message[at : at + size]

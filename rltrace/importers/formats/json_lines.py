@@ -1,4 +1,4 @@
-"""JSON lines of metrics: `{"step": 3, "data": {...}}`, or the numbers beside the step."""
+"""Metrics as JSON lines: `{"step": 3, "data": {...}}`, or numbers beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def looks_like(start: str) -> bool:
 
 
 def is_step(line: str) -> bool:
-    """Whether a line of another log may be one of metrics."""
     return '"step"' in line and looks_like(line)
 
 
@@ -59,13 +58,10 @@ def read(lines: Iterable[str]) -> tuple[list[LogRecord], list[str], Counter[str]
 def _record(found: Any, not_finite: Counter[str]) -> LogRecord | None:
     if not isinstance(found, dict):
         return None
-    step = found.get("step")
+    step, data = found.get("step"), found.get("data", found.get("metrics", found))
     if isinstance(step, float) and step.is_integer():
         step = int(step)
-    if not isinstance(step, int) or isinstance(step, bool):
-        return None
-    data = found.get("data", found.get("metrics", found))
-    if not isinstance(data, dict):
+    if not isinstance(step, int) or isinstance(step, bool) or not isinstance(data, dict):
         return None
     real_ns = next((_real_ns(found[name]) for name in _TIMES if name in found), None)
     values = {

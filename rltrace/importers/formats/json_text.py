@@ -1,4 +1,4 @@
-"""JSON of traces: one object, an array, or objects one after another; whole or cut short."""
+"""JSON of traces: an object, an array, or many; perhaps cut short."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
 
 @dataclass(frozen=True)
 class Objects:
-    """The objects of a file, what stands beside them where they are in one, and what is to be said
-    of it. `changed_ns` is when the file was last written (Unix ns)."""
+    """`beside` is what stands beside the objects where they are in one, `notes` what is to be said
+    of the file, `changed_ns` when it was last written (Unix ns)."""
 
     objects: list[dict[str, Any]]
     beside: dict[str, Any]
@@ -29,7 +29,7 @@ class Objects:
 
 
 def read_objects(path: Path, array: str = "") -> Objects:
-    """The objects of a file, of a whole one those in its `array`, if it is one with such. Errors:
+    """The objects of a file, of a whole one those in its `array`, if it has such. Errors:
     `RltraceError` for one that is missing, empty or without any."""
     with readable(path), open_given(path) as file:
         data = file.read()
@@ -55,15 +55,10 @@ def read_objects(path: Path, array: str = "") -> Objects:
 
 def read_all(files: Iterable[Path]) -> Objects:
     """The objects of files, one after another. Errors: as `read_objects`."""
-    objects: list[dict[str, Any]] = []
-    notes: list[str] = []
-    changed_ns = 0
-    for file in files:
-        read = read_objects(file)
-        objects += read.objects
-        notes += [f"{file.name}: {note}" for note in read.notes]
-        changed_ns = max(changed_ns, read.changed_ns)
-    return Objects(objects, {}, tuple(notes), changed_ns)
+    every = [(file.name, read_objects(file)) for file in files]
+    objects = [found for _, read in every for found in read.objects]
+    notes = tuple(f"{name}: {note}" for name, read in every for note in read.notes)
+    return Objects(objects, {}, notes, max((read.changed_ns for _, read in every), default=0))
 
 
 def _pieces(path: Path, text: str, array: str, changed_ns: int) -> Objects:
@@ -71,18 +66,14 @@ def _pieces(path: Path, text: str, array: str, changed_ns: int) -> Objects:
     start = _ARRAY.search(text) if array == "traceEvents" else None
     found: list[dict[str, Any]] = []
     skipped = 0
-    at = start.end() if start else len(text) - len(text.lstrip("["))
-    for value in _objects(text, at):
-        if value is None:
-            skipped += 1
-        elif isinstance(value, dict):
+    for value in _objects(text, start.end() if start else len(text) - len(text.lstrip("["))):
+        skipped += value is None
+        if isinstance(value, dict):
             found.append(value)
     if not found:
         raise RltraceError(f"{path} is no JSON of a trace: no whole object is in it")
-    notes = (f"skipped: {skipped} piece{'s' * (skipped > 1)} that is no whole object",) * bool(
-        skipped
-    )
-    return Objects(found, {}, notes, changed_ns)
+    note = f"skipped: {skipped} piece{'s' * (skipped > 1)} that is no whole object"
+    return Objects(found, {}, (note,) * bool(skipped), changed_ns)
 
 
 def _objects(text: str, at: int) -> Iterator[Any]:

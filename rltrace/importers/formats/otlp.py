@@ -1,5 +1,7 @@
-"""Spans of OpenTelemetry as OTLP JSON: one export, or one a line as the collector's file exporter
-writes them. What the names mean, a mapping says; names that it does not have are left out."""
+"""Spans of OpenTelemetry as OTLP JSON: one export, or one a line.
+
+The collector's file exporter writes the latter. What the names mean, a mapping says; names that it
+does not have are left out."""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ _Found = tuple[Attributes, dict[str, Any]]
 
 
 def read(path: Path, mapping: Path | None = None) -> ImportedRun:
-    """Reads exported spans by a mapping; what rltrace exported needs none. Errors: `RltraceError`
-    for what is no export, or no mapping, or has none of the names that are mapped."""
+    """By a mapping; what rltrace exported needs none. Errors: `RltraceError` for what is no export,
+    or no mapping, or has none of the names that are mapped."""
     objects = read_objects(path)
     found = list(_spans(objects.objects))
     if not found:
@@ -50,9 +52,9 @@ def read(path: Path, mapping: Path | None = None) -> ImportedRun:
         names.framework,
         "OTLP JSON",
         (_placed(*each, stage, names) for stage, each in chosen),
-        objects.changed_ns,
+        objects,
         placement=names.placement,
-        notes=(*objects.notes, *notes),
+        notes=notes,
     )
 
 
@@ -76,11 +78,11 @@ def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
         framework,
         "OTLP JSON of rltrace",
         spans,
-        objects.changed_ns,
+        objects,
         rows=[row for row in rows if isinstance(row, PlacedRow)],
         placement=_most_said(senders, "placement"),
         never_told=("devices",),
-        notes=(*objects.notes, *([f"{damaged} spans that are damaged: left out"] * (damaged > 0))),
+        notes=[f"{damaged} spans that are damaged: left out"] * (damaged > 0),
     )
 
 
@@ -107,12 +109,11 @@ def _list(holder: Any, name: str) -> list[dict[str, Any]]:
 
 def _attributes(holder: Any) -> dict[str, Any]:
     """Attributes as a mapping; a number in a text is one, as JSON has no 64 bits."""
-    found = {}
-    for pair in _list(holder, "attributes"):
-        value = pair.get("value")
-        if isinstance(value, dict) and value:
-            found[str(pair.get("key"))] = next(iter(value.values()))
-    return found
+    return {
+        str(pair.get("key")): next(iter(value.values()))
+        for pair in _list(holder, "attributes")
+        if isinstance(value := pair.get("value"), dict) and value
+    }
 
 
 def _placed(about: Attributes, span: dict[str, Any], stage: Stage, names: Names) -> PlacedSpan:
@@ -147,8 +148,8 @@ _TOO_LARGE = {kind: 1 << 8 * width - 1 for kind, width in WIDTH_BYTES.items()}
 def _row(
     about: Attributes, span: dict[str, Any], attributes: Attributes
 ) -> PlacedSpan | PlacedRow | None:
-    """The row that an exported span is of; None for one that is of no table. `about` are the
-    attributes of what sent it. Errors: `NONSENSE` where it is damaged."""
+    """None for a span that is of no table. `about` are the attributes of what sent it. Errors:
+    `NONSENSE` where it is damaged."""
     table = TABLES.get(str(attributes.get(f"{PREFIX}table")))
     if table is None:
         return None
@@ -177,11 +178,10 @@ def _row(
 
 
 def _process(about: Attributes) -> LoggedProcess:
-    role = str(about.get(f"{PREFIX}role", ""))
     rank = about.get(f"{PREFIX}rank")
     return LoggedProcess(
         name=str(about.get("service.instance.id", "process")),
-        role=role or str(about.get("service.name", "")),
+        role=str(about.get(f"{PREFIX}role", "")) or str(about.get("service.name", "")),
         host=str(about.get("host.name", "")),
         rank=None if rank is None else int(rank),
     )

@@ -1,6 +1,7 @@
-"""wandb's files of a run (`run-*.wandb`, which it also keeps of a run that it uploads): a log of
-LevelDB's kind, blocks of 32 KiB that hold checked pieces of records, each a protobuf `Record` of
-wandb_internal.proto. Its history rows are read, and of its configuration what is asked for.
+"""wandb's files of a run: history rows, and words of its configuration.
+
+`run-*.wandb`, which it also keeps of a run that it uploads, is a log of LevelDB's kind: blocks of
+32 KiB with checked pieces of records, each a protobuf `Record` of wandb_internal.proto.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from rltrace.importers.formats.event_files import fields
 from rltrace.importers.log import LogRecord, Torn, split
 from rltrace.importers.log_numbers import ns
 
-SUFFIX = ".wandb"
-"""What the name of every such file ends with."""
+SUFFIX = ".wandb"  # what the name of every such file ends with
 
 _START = b":W&B\xe1\xbe\x00"  # mark, magic number, version
 _BLOCK_BYTES = 32768  # the first one begins with _START
@@ -38,9 +38,9 @@ def looks_like(start: bytes) -> bool:
 def read(
     path: Path, settings: Mapping[str, re.Pattern[str]]
 ) -> tuple[list[LogRecord], list[str], dict[str, str]]:
-    """The numbers of each history row, by wandb's own step (which a framework may not have set),
-    what was skipped, and the first match of each of the patterns in `settings` (group 1) in what
-    the run's configuration reads like in Python: `name=value`. Errors: OSError."""
+    """The numbers of each history row, by wandb's own step, what was skipped, and the first match
+    (group 1) of each pattern in `settings` in the run's configuration, as `name=value`. Errors:
+    OSError."""
     records: list[LogRecord] = []
     said: dict[str, str] = {}
     skipped: list[str] = []
@@ -104,8 +104,7 @@ def _row(message: bytes) -> LogRecord:
     step, values = 0, dict[str, Any]()
     for field, value in fields(message):
         if field == _ITEM:
-            name, found = _named(value)
-            values[name] = found
+            values.update([_named(value)])
         elif field == _STEP:
             step = next((int(n) for inner, n in fields(value) if inner == 1), 0)
     media = tuple(name.removesuffix("_type") for name in values if name.endswith("._type"))
@@ -121,10 +120,9 @@ def _row(message: bytes) -> LogRecord:
 def _named(item: bytes) -> tuple[str, Any]:
     """The name of an item, a nested one's joined by dots, and its value."""
     found = list(fields(item))
-    names = [value.decode("utf-8", "replace") for field, value in found if field == _NESTED_KEY]
-    plain = [value.decode("utf-8", "replace") for field, value in found if field == _KEY]
-    written = next((value for field, value in found if field == _JSON), b"null")
-    return ".".join(names or plain), json.loads(written)
+    nested, plain, written = ([v for n, v in found if n == of] for of in (_NESTED_KEY, _KEY, _JSON))
+    names = [name.decode("utf-8", "replace") for name in nested or plain]
+    return ".".join(names), json.loads(next(iter(written), b"null"))
 
 
 def _look_for(settings: Mapping[str, re.Pattern[str]], config: bytes, said: dict[str, str]) -> None:

@@ -1,1 +1,0 @@
-"""What the logs of each framework mean."""

@@ -1,9 +1,11 @@
-"""Running one child in our place: same terminal, same process group, signals and exit code passed.
+"""Runs one child in our place: signals and exit code are passed on.
 
 All signals that can be are waited for instead of handled. Those that were sent to the whole process
-group (the terminal's Ctrl-C, `kill -- -PGID`) have reached the child already; those that were sent
-to us alone are passed on. The canary tells which is which. What stops a program stops us, too, so
-that the shell has its terminal back.
+group (a terminal's Ctrl-C, `kill -- -PGID`, `timeout`, a batch system) have reached the child
+already; those that were sent to us alone are passed on. What a signal carries does not say which it
+is. So a second process of ours, the canary, stays in the group, with every signal blocked, and
+tells which ones reach it. What stops a program stops us, too, so that the shell has its terminal
+back.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ def run_child(
     signalled: Callable[[int], None],
     meanwhile: Callable[[], None] | None = None,
 ) -> int:
-    """Runs `program` to its end; its exit code, or 128 + n when signal n ended it. `started` is
-    told the child's pid, `signalled` the number of each signal that came for it through us,
-    `meanwhile` is called every few seconds. Errors: OSError when it cannot be executed."""
+    """The exit code of `program`, or 128 + n when signal n ended it. `started` is told the child's
+    pid, `signalled` the number of each signal that came for it through us, `meanwhile` is called
+    every few seconds. Errors: OSError when it cannot be executed."""
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else its exit status would be thrown away
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
@@ -83,8 +85,9 @@ def _status_of(
             terminal = received.si_code == _SI_KERNEL
             if heard is None:
                 heard = terminal
-            if not heard or (not terminal and _left_our_group(child)):
-                _pass_on(child, received.si_signo)
+            with suppress(ProcessLookupError):
+                if not heard or (not terminal and os.getpgid(child) != os.getpgrp()):
+                    os.kill(child, received.si_signo)
             if received.si_signo in _STOPS:
                 _stop(received.si_signo)
 
@@ -110,22 +113,6 @@ def _reaped(child: int, gone: set[int]) -> int | None:
             return None
         gone.add(pid)
 
-
-def _left_our_group(child: int) -> bool:
-    with suppress(ProcessLookupError):
-        return os.getpgid(child) != os.getpgrp()
-    return False
-
-
-def _pass_on(child: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(child, number)
-
-
-# --- telling a signal that was sent to us alone from one that was sent to our whole process group
-# What a signal carries does not say. So a second process of ours stays in the group, with every
-# signal blocked, and tells which ones reach it: those were sent to the group (a terminal's Ctrl-C,
-# `kill -- -PGID`, `timeout`, a batch system), and the command, which is in the group too, has them.
 
 _PING, _ANSWER = signal.SIGRTMAX, 0
 """Answered last: waiting signals are taken in the order of their numbers. One that others send is
@@ -161,8 +148,8 @@ class Canary:
         self._heard: set[int] = set()
 
     def heard(self, number: int) -> bool | None:
-        """Whether a signal that we have just received went to the group; `None` when the canary
-        does not answer. What we get of it from the group meanwhile counts as the same signal."""
+        """Whether a signal that we have just received went to the group; None when the canary does
+        not answer. What we get of it from the group meanwhile counts as the same signal."""
         try:
             self._listen(number, GRACE_S)
             while number in self._heard and signal.sigtimedwait({number}, 0) is not None:
@@ -188,8 +175,7 @@ class Canary:
         """Whether the canary has told of a signal, or does so in time. Errors: OSError."""
         wait = 0.0  # first what is there already
         while True:
-            ready, _, _ = select.select([self._reader], [], [], wait)
-            if ready:
+            if select.select([self._reader], [], [], wait)[0]:
                 told = os.read(self._reader, 64)
                 if not told:
                     raise OSError("the canary is gone")
@@ -200,7 +186,6 @@ class Canary:
 
 
 def _sing(writer: int, parent: int) -> None:
-    """The life of the canary."""
     try:
         os.chdir("/")
         for name in os.listdir("/proc/self/fd"):

@@ -1,4 +1,8 @@
-"""Completing `run.json` when a run is over: its end, its exit code, and the framework it used."""
+"""How a run ends: when it is over, and what is written then.
+
+`close_run` completes `run.json`, `what_hooks_missed` and `note_killed_agent` tell what is lacking,
+`Lifetime` tells a node's agent whether anything more is to come. (`opening` is the other end.)
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from rltrace.hooks.null_api import INSIDE
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.launcher_ranks import go_on
-from rltrace.trace.liveness import OUTLIVED
+from rltrace.trace.liveness import OUTLIVED, began_at
 from rltrace.trace.run_dir import (
     CLOCKS,
     NAMES,
@@ -46,15 +50,15 @@ def close_run(run_dir: Path, exit_code: int | None) -> int:
     # A process that forks and ends while it is looked for is found the second time, as its child.
     while (left := _of_the_run(run_dir) or _of_the_run(run_dir)) and time.monotonic() < until:
         time.sleep(0.05)
-    outlived = {OUTLIVED: left} if left else {}
-    told = {"end_real_ns": ended_ns, "exit_code": exit_code, **outlived, **_framework(run_dir)}
-    update_run_json(str(run_dir), **told)
+    more: dict[str, Any] = {OUTLIVED: left} if left else {}
+    more |= _framework(run_dir)
+    update_run_json(str(run_dir), end_real_ns=ended_ns, exit_code=exit_code, **more)
     return left
 
 
 def _of_the_run(run_dir: Path) -> int:
-    """How many processes of this node were started within a run and live: also those that have not
-    recorded anything yet. Their environment tells, as far as it may be read."""
+    """How many processes of this node were started within a run and live, whether they recorded or
+    not, as far as their environment may be read."""
     mark, found = os.fsencode(f"{RUN_VARIABLE}={run_dir}"), 0
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
@@ -63,8 +67,7 @@ def _of_the_run(run_dir: Path) -> int:
 
 
 def is_gone(run_dir: Path, made_by: int | None) -> bool:
-    """Whether the directory of the run that a process made was deleted, and maybe another run made
-    there."""
+    """Whether the run that a process made was deleted, and maybe another made in its place."""
     if not (run_dir / RUN_FILE).exists():
         return True
     with suppress(RltraceError):  # said when the run is completed
@@ -115,28 +118,23 @@ def _framework(run_dir: Path) -> dict[str, str | None]:
         return {}
     ((name, _),) = used.most_common(1)
     versions = [(p.get("versions") or {}).get(name) for p in processes]
-    return {
-        "framework": name,
-        "framework_version": next((str(v) for v in versions if v), None),
-    }
+    version = next((str(v) for v in versions if v), None)
+    return {"framework": name, "framework_version": version}
 
-
-# --- an agent that was killed and not replaced (`wrap.AgentKeeper`) is told of
 
 AGENT_KILLED = "agent-killed"
 
 
 def agent_is_gone(run_dir: Path) -> bool:
     """Whether this node's agent has begun, and lives no more."""
-    from rltrace.trace.liveness import began_at  # agents, who import this module, need it not
-
     pid = told_by_agent(run_dir).get("pid")
     return isinstance(pid, int) and began_at(pid) is None
 
 
 def note_killed_agent(run_dir: Path) -> str:
-    """Of a run that is not over: writes down among its problems that this node's agent was killed.
-    Returns what that means, or nothing where it lives. Errors: OSError, `RltraceError`."""
+    """Of a run that is not over: writes down among its problems that this node's agent was killed,
+    and not replaced (`wrap.AgentKeeper`). Returns what that means, or nothing where it lives.
+    Errors: OSError, `RltraceError`."""
     if not agent_is_gone(run_dir):
         return ""
     run = read_run_json(str(run_dir))
@@ -154,12 +152,6 @@ def told_by_agent(run_dir: Path) -> dict[str, Any]:
     return told_in(run_dir / NODES / f"{node_id()}.json")
 
 
-# On the node where the run was started that is when `wrap` has ended; when `wrap` alone was
-# killed, when its command has. Elsewhere it is when `run.json` says so, or when the first node has
-# been silent for long and no traced process is left here. Where a node shares no disk with the
-# first, what its processes record as they end is waited for, and of a job that was handed to a
-# cluster, which goes on when the run has ended, all of them are.
-
 SILENT_S = 30.0
 _LINGER_S = 15.0
 """How long the processes of a node apart may take to end when the run has."""
@@ -169,8 +161,16 @@ _LOOK_EVERY_S = 2.0
 
 
 class Lifetime:
+    """Whether the run in `run_dir` goes on, as seen from the node `node`.
+
+    On the node where it was started it is over when `wrap` has ended; when `wrap` alone was killed,
+    when its command has. Elsewhere it is when `run.json` says so, or when the first node has been
+    silent for long and no traced process is left here. On a node `apart`, whose directory is its
+    own, what its processes record as they end is waited for; of a `detached` job, which may outlive
+    the run, all of them are.
+    """
+
     def __init__(self, run_dir: str, node: str, apart: bool = False, detached: bool = False):
-        """`apart`: the directory is this node's own; `detached`: the job may outlive the run."""
         self._run_dir = Path(run_dir)
         self._node = node
         self._apart = apart
@@ -186,13 +186,13 @@ class Lifetime:
 
     @property
     def first_node(self) -> str:
-        """The node where the run was started; its clock is the run's reference."""
+        """Where the run was started; its clock is the run's reference."""
         return str(self.run.get("node", ""))
 
     @property
     def is_first(self) -> bool:
-        """Whether the run was started here: not only on this node's clock, which containers share,
-        but in this directory."""
+        """Whether the run was started here: on this clock, which containers share, and in this
+        directory."""
         return self.first_node == self._node and not self._apart
 
     def is_over(self) -> bool:
@@ -210,8 +210,7 @@ class Lifetime:
         return self._first_node_is_silent() and not self._traced_process_here()
 
     def is_deleted(self) -> bool:
-        """Whether the run's directory is gone, or is another run's by now: whoever deletes one may
-        make the next in its place at once, and it is none of ours."""
+        """Whether the run's directory is gone, or is another run's by now."""
         try:
             os.stat(self._run_dir)
         except OSError as error:  # else a network's disk is away for a moment
@@ -263,8 +262,7 @@ class Lifetime:
         return time.monotonic() - self._heard_at > SILENT_S
 
     def _traced_process_here(self) -> bool:
-        for path in (self._run_dir / PROCESS).glob("*.json"):
-            process = told_in(path)
+        for process in map(told_in, (self._run_dir / PROCESS).glob("*.json")):
             here = process.get("node") == self._node and process.get("pid") != os.getpid()
             if here and os.path.exists(f"/proc/{process.get('pid')}"):
                 return True
@@ -275,16 +273,11 @@ def _made_by(run: dict[str, Any]) -> tuple[int, int] | None:
     """What tells a run from another one in a directory of the same name; None on a node apart
     before the run's own description has come."""
     pid, start_ns = run.get("wrap_pid"), run.get("start_monotonic_ns")
-    if not isinstance(pid, int) or not isinstance(start_ns, int):
-        return None
-    return pid, start_ns
-
-
-# --- whether a process still runs, whoever started it
+    return (pid, start_ns) if isinstance(pid, int) and isinstance(start_ns, int) else None
 
 
 class WatchedProcess:
-    """A process, told apart from a later one with the same number."""
+    """Whether a process still runs, whoever started it; a later one of its number is another."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -294,7 +287,4 @@ class WatchedProcess:
                 self._handle = os.pidfd_open(pid)
 
     def is_alive(self) -> bool:
-        if self._handle < 0:
-            return False
-        ended, _, _ = select.select([self._handle], [], [], 0)
-        return not ended
+        return self._handle >= 0 and not select.select([self._handle], [], [], 0)[0]

@@ -1,4 +1,7 @@
-"""A timeline written as a run directory: stock Arrow IPC streams, names, processes, clocks."""
+"""Writes a played-out workload as a run directory, once or repeated.
+
+Its segments are stock Arrow IPC streams. A long run is the rows of a short one, again and again.
+"""
 
 from __future__ import annotations
 
@@ -45,22 +48,19 @@ EXCHANGE_NS = 60 * SECOND
 EMPTY_ROWS = 100  # space that was allocated and never used, at the end of each last batch
 SPAN_COLUMNS = [c.name for c in TABLES["spans"].columns]
 
+Columns = dict[str, NDArray[Any]]
+
 
 def write(path: Path, load: Workload, timeline: Timeline) -> int:
     """Write the run; returns the number of span rows. Errors: FileExistsError, OSError."""
-    settings = {"synthetic": asdict(load)}
-    create_run(str(path), ["python", "train.py"], settings, "synthetic")
+    create_run(str(path), ["python", "train.py"], {"synthetic": asdict(load)}, "synthetic")
     clocks = [_Clock(node) for node in range(load.nodes)]
     repeats = Repeats.of(load, timeline)
-    end = timeline.steps[-1].window[1] + SECOND if timeline.steps else START_NS + SECOND
+    end = (timeline.steps[-1].window[1] if timeline.steps else START_NS) + SECOND
     end += (repeats.count - 1) * repeats.period_ns
-    update_run_json(
-        str(path),
-        start_real_ns=START_NS,
-        end_real_ns=end,
-        exit_code=0 if load.kill_step < 0 else 1,
-        node=clocks[0].node,
-    )
+    code = 0 if load.kill_step < 0 else 1
+    told = {"start_real_ns": START_NS, "end_real_ns": end, "exit_code": code}
+    update_run_json(str(path), **told, node=clocks[0].node)
     for clock in clocks:
         clock.write(path, end, clocks[0])
     coarse = sum(len(p.spans) for p in timeline.processes)
@@ -70,8 +70,10 @@ def write(path: Path, load: Workload, timeline: Timeline) -> int:
     for pid, process in enumerate(timeline.processes, 4001):
         files = _ProcessFiles(path, load, process, pid, clocks[process.node], repeats)
         total += files.write(each)
-    if load.torn:
-        _tear(path)
+    if load.torn:  # a segment that was cut inside its first batch, and a file that is no Arrow
+        whole = min((path / "spans").glob("*.arrows"))
+        (path / "spans" / "node0-9001-1.0.arrows").write_bytes(whole.read_bytes()[:1500])
+        (path / "spans" / "node0-9002-1.0.arrows").write_text("this is not an Arrow stream\n")
     return total
 
 
@@ -84,25 +86,18 @@ class _Clock:
         self.zero_ns = START_NS - (3600 + 7200 * node) * SECOND - node * 123_456_789
         self.real_error_ns = 5 * SECOND * node
 
+    def pair(self, now: int) -> dict[str, int]:
+        real_ns = now + self.real_error_ns
+        return {"monotonic_ns": now - self.zero_ns, "real_ns": real_ns, "bracket_ns": 200}
+
     def write(self, path: Path, end: int, reference: _Clock) -> None:
         lines: list[dict[str, Any]] = []
+        offset = {"offset_ns": self.zero_ns - reference.zero_ns, "rtt_ns": RTT_NS}
         for now in range(START_NS, end, 5 * SECOND):
-            monotonic = now - self.zero_ns
-            real = now + self.real_error_ns
-            lines.append(
-                {"kind": "pair", "monotonic_ns": monotonic, "real_ns": real, "bracket_ns": 200}
-            )
+            lines.append({"kind": "pair", **self.pair(now)})
             if reference is not self and (now - START_NS) % EXCHANGE_NS == 0:
-                offset = self.zero_ns - reference.zero_ns
-                lines.append(
-                    {
-                        "kind": "exchange",
-                        "peer": reference.node,
-                        "at_ns": monotonic,
-                        "offset_ns": offset,
-                        "rtt_ns": RTT_NS,
-                    }
-                )
+                at = {"peer": reference.node, "at_ns": now - self.zero_ns}
+                lines.append({"kind": "exchange", **at, **offset})
         text = "".join(dumps(line) + "\n" for line in lines)
         (path / CLOCKS / f"{self.node}.jsonl").write_text(text)
 
@@ -126,8 +121,7 @@ class _ProcessFiles:
     def write(self, inner_each: int) -> int:
         """Write everything of this process; returns its number of spans."""
         self._describe()
-        spans = self._spans(inner_each)
-        total = self._table(TABLES["spans"], spans)
+        total = self._table(TABLES["spans"], self._spans(inner_each))
         for table, parts in self.process.columns.items():
             joined = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
             self._table(TABLES[table], joined)
@@ -137,7 +131,6 @@ class _ProcessFiles:
 
     def _describe(self) -> None:
         load, process = self.load, self.process
-        start = START_NS - self.clock.zero_ns
         described = {
             "who": self.who,
             "host": f"node{process.node}",
@@ -148,12 +141,8 @@ class _ProcessFiles:
             "time_ns": 4026531834,
             "argv": ["python", "train.py"],
             "python": "3.11.9",
-            "start_ns": start,
-            "clock": {
-                "monotonic_ns": start,
-                "real_ns": START_NS + self.clock.real_error_ns,
-                "bracket_ns": 200,
-            },
+            "start_ns": START_NS - self.clock.zero_ns,
+            "clock": self.clock.pair(START_NS),
             "role": process.role,
             "rank": process.rank,
             "devices": [str(device) for device in process.devices] or None,
@@ -218,8 +207,8 @@ class _ProcessFiles:
                     writer = pa.ipc.new_stream(target, _schema(table))
                     segment += 1
                 last = min(first + BATCH_ROWS, n)
-                batch = self._batch(table, block, first, last, pad=is_last and last == n)
-                writer.write_batch(batch)
+                pad = is_last and last == n
+                writer.write_batch(self._batch(table, block, first, last, pad))
                 written += last - first
         if writer is not None:
             writer.close()
@@ -256,17 +245,6 @@ def _schema(table: Table) -> pa.Schema:
     return pa.schema([pa.field(c.name, ARROW[c.kind], nullable=False) for c in table.columns])
 
 
-def _tear(path: Path) -> None:
-    """Leave a segment that was cut inside its first batch and a file that is no Arrow at all."""
-    whole = min((path / "spans").glob("*.arrows"))
-    (path / "spans" / "node0-9001-1.0.arrows").write_bytes(whole.read_bytes()[:1500])
-    (path / "spans" / "node0-9002-1.0.arrows").write_text("this is not an Arrow stream\n")
-
-
-# --- The rows of a played-out workload, written again and again: long runs without playing them.
-
-Columns = dict[str, NDArray[Any]]
-
 BLOCK_ROWS = 400_000
 _COUNTED = ("step", "version", "first_version", "last_version", "reference_version")
 _IDS = ("trajectory", "group", "prompt")
@@ -276,7 +254,7 @@ _63 = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Repeats:
-    """So many times, each `period_ns` and `steps` after the one before."""
+    """The rows of a run `count` times, each `period_ns` and `steps` after the one before."""
 
     count: int
     period_ns: int
@@ -297,8 +275,7 @@ class Repeats:
         if table.name == "samples":  # they are read past the last step, where the next repeat is
             kept = columns[marker] < START_NS + self.period_ns
             columns = {name: values[kept] for name, values in columns.items()}
-        rows = len(columns[marker])
-        at_once = max(1, BLOCK_ROWS // max(1, rows))
+        at_once = max(1, BLOCK_ROWS // max(1, len(columns[marker])))
         for first in range(0, self.count, at_once):
             last = min(self.count, first + at_once)
             yield self._block(table, columns, first, last), last == self.count
@@ -314,10 +291,8 @@ class Repeats:
                 tiled = np.where(tiled > 0, tiled + repeat * self.period_ns, tiled)
             elif name in _COUNTED:
                 tiled = np.where(tiled >= 0, tiled + repeat * self.steps, tiled)
-            elif name in _IDS:
-                tiled = np.where(tiled >= 0, (tiled + repeat * _OTHER_ID) & _63, tiled)
-            elif name == "lane":  # a sample's own
-                own = tiled > WEIGHTS_LANE
+            elif name in (*_IDS, "lane"):
+                own = tiled > WEIGHTS_LANE if name == "lane" else tiled >= 0
                 tiled = np.where(own, (tiled + repeat * _OTHER_ID) & _63, tiled)
             found[name] = tiled
         if "step" not in found:

@@ -277,11 +277,15 @@ def change_of_fix(fixes: Sequence[Fix], number: int | None) -> SettingsChange:
         raise RltraceError(f"{said}state: give --set option=value", CANNOT_TELL)
     settings = {**dict(chosen.needs), chosen.setting: chosen.value}
     name = f"{chosen.move} ({', '.join(f'{o}={v}' for o, v in settings.items())})"
-    if chosen.gain is not None and not _pays_by_longer_steps(chosen):
-        return SettingsChange(name, settings, chosen.gain)
-    only_fresher = chosen.gain is None and chosen.wall == wall.FRESHNESS
-    metric = FRESHNESS if only_fresher else GOODPUT
-    return SettingsChange(name, settings, chosen.goodput_gain, metric)
+    step, goodput = chosen.gain, chosen.goodput_gain
+    if step is None:
+        metric = FRESHNESS if chosen.wall == wall.FRESHNESS else GOODPUT
+        return SettingsChange(name, settings, goodput, metric)
+    if goodput is not None and step.value < 1 < goodput.value:
+        # Its steps take longer and are worth it (more samples, more of which teach): then only
+        # goodput, which is noisier, shows what it gains.
+        return SettingsChange(name, settings, goodput, GOODPUT)
+    return SettingsChange(name, settings, step)
 
 
 def change_of_words(words: Sequence[str]) -> SettingsChange:
@@ -312,13 +316,6 @@ def same(text: str | None, stated: object, value: object) -> bool:
     """Whether a setting has a value already: as the command line has it (`text`), or as stated."""
     known = _value(text) if text is not None else stated
     return known is not None and (known == value or str(known) == str(value))
-
-
-def _pays_by_longer_steps(fix: Fix) -> bool:
-    """Whether its steps take longer and are worth it (more samples, more of which teach): then only
-    goodput, which is noisier, shows what it gains."""
-    step, goodput = fix.gain, fix.goodput_gain
-    return step is not None and goodput is not None and step.value < 1 < goodput.value
 
 
 def _is_rule(value: object) -> bool:

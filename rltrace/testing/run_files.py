@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from rltrace.testing.played import (
     SECOND,
     START_NS,
     WEIGHTS_LANE,
-    Interval,
     Process,
     Timeline,
     period_ns,
@@ -102,24 +101,22 @@ class _Clock:
         (path / CLOCKS / f"{self.node}.jsonl").write_text(text)
 
 
+@dataclass
 class _ProcessFiles:
-    def __init__(
-        self,
-        path: Path,
-        load: Workload,
-        process: Process,
-        pid: int,
-        clock: _Clock,
-        repeats: Repeats,
-    ) -> None:
-        self.path, self.load, self.process, self.clock = path, load, process, clock
-        self.repeats = repeats
-        self.pid = pid
-        self.who = f"node{process.node}-{pid}-{3600 + pid}"
-        self.names: dict[str, int] = {}
+    path: Path
+    load: Workload
+    process: Process
+    pid: int
+    clock: _Clock
+    repeats: Repeats
+    names: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def who(self) -> str:
+        return f"node{self.process.node}-{self.pid}-{3600 + self.pid}"
 
     def write(self, inner_each: int) -> int:
-        """Write everything of this process; returns its number of spans."""
+        """Returns the number of spans."""
         self._describe()
         total = self._table(TABLES["spans"], self._spans(inner_each))
         for table, parts in self.process.columns.items():
@@ -131,6 +128,12 @@ class _ProcessFiles:
 
     def _describe(self) -> None:
         load, process = self.load, self.process
+        devices: list[str] | None = [str(device) for device in process.devices] or None
+        if process.role == "agent":
+            devices = [load.gpu_name] * len(range(process.node, load.gpus, load.nodes))
+            if not devices:
+                problem = {"what": "no-gpu", "detail": "NVML library not found"}
+                (self.path / PROBLEMS / f"{self.who}.jsonl").write_text(json.dumps(problem) + "\n")
         described = {
             "who": self.who,
             "host": f"node{process.node}",
@@ -145,18 +148,12 @@ class _ProcessFiles:
             "clock": self.clock.pair(START_NS),
             "role": process.role,
             "rank": process.rank,
-            "devices": [str(device) for device in process.devices] or None,
+            "devices": devices,
             "adapter": "synthetic",
             "versions": {},
             "parameters": 7_615_616_512 if process.role == "learner" else -1,
             "cores": load.cores_per_node,
         }
-        if process.role == "agent":
-            names = [load.gpu_name for gpu in range(load.gpus) if gpu % load.nodes == process.node]
-            described["devices"] = names
-            if not names:
-                problem = {"what": "no-gpu", "detail": "NVML library not found"}
-                (self.path / PROBLEMS / f"{self.who}.jsonl").write_text(json.dumps(problem) + "\n")
         (self.path / PROCESS / f"{self.who}.json").write_text(json.dumps(described) + "\n")
 
     def _spans(self, inner_each: int) -> Columns:
@@ -165,19 +162,19 @@ class _ProcessFiles:
         coarse = np.array(named, np.int64).reshape(len(rows), len(SPAN_COLUMNS))
         columns: Columns = {name: coarse[:, i] for i, name in enumerate(SPAN_COLUMNS)}
         if inner_each and self.process.inner:
-            inner = self._inner(self.process.inner, inner_each)
+            inner = self._inner(inner_each)
             columns = {k: np.concatenate([v, inner[k]]) for k, v in columns.items()}
         # A process stores a span as it begins, so its rows are in the order of their beginnings.
         order = np.argsort(columns["start_ns"], kind="stable")
         return {k: v[order] for k, v in columns.items()}
 
-    def _inner(self, intervals: list[Interval], each: int) -> Columns:
-        """`each` decode batches back to back inside every interval."""
-        edges = np.array(intervals, np.int64)
+    def _inner(self, each: int) -> Columns:
+        """`each` decode batches back to back inside every inner interval."""
+        edges = np.array(self.process.inner, np.int64)
         parts = np.arange(each + 1, dtype=np.float64) / each
         cuts = edges[:, :1] + (parts * (edges[:, 1:] - edges[:, :1])).astype(np.int64)
-        n = len(intervals) * each
-        step = np.repeat(np.arange(len(intervals)), each)
+        n = len(edges) * each
+        step = np.repeat(np.arange(len(edges)), each)
         columns: Columns = {name: np.full(n, -1, np.int32) for name in SPAN_COLUMNS}
         columns["start_ns"] = cuts[:, :-1].ravel()
         columns["end_ns"] = np.maximum(cuts[:, 1:] - 1, cuts[:, :-1]).ravel()

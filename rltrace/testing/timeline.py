@@ -153,6 +153,9 @@ class _Player:
         if load.placement == "async" and step:
             version -= rng.random(n) < load.mixed
         version[rng.random(n) < load.unknown_versions] = -1
+        lag = np.full(n, int(load.placement == "one-step-off"))
+        if load.placement == "async":
+            lag = rng.choice(len(load.lags), n, p=np.asarray(load.lags) / sum(load.lags))
         batch = PlayedBatch(
             step=step,
             trajectory=ids(1, number),
@@ -164,20 +167,13 @@ class _Player:
             worker=worker,
             alive=alive,
             first_version=version,
-            used_step=step + self._delay(n),
+            used_step=step + lag.astype(np.int64),
             fate=np.full(n, int(Fate.TRAINED)),
             value=(rng.random(n) < 0.5).astype(np.float64),
         )
         self._fates(batch)
         self.batches.append(batch)
         return batch
-
-    def _delay(self, n: int) -> Ints:
-        """Steps between the step in which a sample is generated and the one that trains on it."""
-        if self.load.placement == "async":
-            weights = np.asarray(self.load.lags) / sum(self.load.lags)
-            return self.rng.choice(len(weights), n, p=weights).astype(np.int64)
-        return np.full(n, int(self.load.placement == "one-step-off"))
 
     def _fates(self, batch: PlayedBatch) -> None:
         """Draw rewards and drops; a group is either mixed for sure or equal for sure."""
@@ -196,37 +192,33 @@ class _Player:
             batch.fate[equal] = int(Fate.ZERO_ADVANTAGE)
 
     def _trajectories(self, batch: PlayedBatch) -> None:
-        load = self.load
+        load, alive, n = self.load, batch.alive, len(batch.alive)
         capped = np.where(batch.tokens >= load.max_tokens, Finish.LENGTH, Finish.STOP)
-        last = np.where(batch.first_version < 0, -1, batch.step)
         first_token = batch.start + int(load.first_token_s * SECOND)
+        columns: dict[str, Column] = {
+            "start_ns": batch.start,
+            "first_token_ns": np.where(alive, first_token, -1),
+            "end_ns": np.where(alive, batch.end, -1),
+            "trajectory": batch.trajectory,
+            "group": batch.group,
+            "prompt": batch.group,
+            "first_version": batch.first_version,
+            "last_version": np.where(batch.first_version < 0, -1, batch.step),
+            "prompt_tokens": np.full(n, load.prompt_tokens),
+            "response_tokens": np.where(alive, batch.tokens, -1),
+            "turns": 1 + (batch.env > 0),
+            "env_ns": np.where(alive, batch.env, -1),
+            "finish": np.where(alive, capped, -1),
+            **dict.fromkeys(("token_ids", "logprobs"), np.ones(n, np.int64)),
+        }
         for worker in self.live:
             mine = batch.worker == worker.rank
-            alive = batch.alive[mine]
-            worker.rows(
-                "trajectories",
-                start_ns=batch.start[mine],
-                first_token_ns=np.where(alive, first_token[mine], -1),
-                end_ns=np.where(alive, batch.end[mine], -1),
-                trajectory=batch.trajectory[mine],
-                group=batch.group[mine],
-                prompt=batch.group[mine],
-                first_version=batch.first_version[mine],
-                last_version=last[mine],
-                prompt_tokens=np.full(mine.sum(), load.prompt_tokens),
-                response_tokens=np.where(alive, batch.tokens[mine], -1),
-                turns=1 + (batch.env[mine] > 0),
-                env_ns=np.where(alive, batch.env[mine], -1),
-                finish=np.where(alive, capped[mine], -1),
-                token_ids=np.ones(mine.sum(), np.int64),
-                logprobs=np.ones(mine.sum(), np.int64),
-            )
+            worker.rows("trajectories", **{name: v[mine] for name, v in columns.items()})
 
     def _verdicts(self, plan: StepPlan, batch: PlayedBatch, asked: Ints) -> int:
         load, rng, n = self.load, self.rng, len(asked)
         spread = np.exp(load.reward_sigma * rng.standard_normal(n))
-        latency = load.reward_s * self._slow(plan.step) * spread
-        ended = asked + (latency * SECOND).astype(np.int64)
+        ended = asked + (load.reward_s * self._slow(plan.step) * spread * SECOND).astype(np.int64)
         outcome = np.where(rng.random(n) < load.reward_timeouts, Outcome.TIMEOUT, Outcome.OK)
         trajectory, value = batch.trajectory[batch.alive], batch.value[batch.alive]
         plan.stages[Stage.REWARD] = list(zip(asked.tolist(), ended.tolist(), strict=True))
@@ -259,7 +251,6 @@ class _Player:
     def _span(
         self, plan: StepPlan, of: list[Process], interval: Interval, name: str, stage: Stage
     ) -> None:
-        """A span of each of some processes."""
         for process in of:
             process.span(interval, name, stage, plan.step)
         plan.stages.setdefault(stage, []).append(interval)
@@ -299,16 +290,13 @@ class _Player:
             period = period_ns(self.steps)
             ends |= {step + len(self.steps): end + period for step, end in ends.items()}
         for batch in self.batches:
-            for step in np.unique(batch.used_step):
-                if step not in ends:
-                    continue
+            for step in (step for step in np.unique(batch.used_step) if step in ends):
                 mine = (batch.used_step == step) & batch.alive
                 n = int(mine.sum())
-                trains = ends[step] - SECOND // 1000
                 w = 1.0 + 0.05 * self.rng.standard_normal(n)
                 self.learners[0].rows(
                     "uses",
-                    time_ns=np.full(n, trains),
+                    time_ns=np.full(n, ends[step] - SECOND // 1000),
                     trajectory=batch.trajectory[mine],
                     step=np.full(n, step),
                     version=np.full(n, step),

@@ -23,7 +23,7 @@ from rltrace.hooks.recorder import Recorder
 from rltrace.run.closing import Lifetime, close_run
 from rltrace.run.node.clock_exchange import ClockServer, measure, own_addresses
 from rltrace.run.node.memory_bandwidth import COUNTER, MemoryFloor
-from rltrace.run.node.nvml import NoGpu, NvmlDevices
+from rltrace.run.node.nvml import NoGpu, NvmlDevices, Reading
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, PROCESS, append_line, write_json
@@ -35,12 +35,10 @@ if TYPE_CHECKING:
 SAMPLE_EVERY_S = 1.0
 PAIR_EVERY_S = 5.0
 EXCHANGE_EVERY_S = 60.0
-LAST_WORDS_S = 5.0
-"""How long the first node's agent waits for the others' last exchange."""
-COMPARE_WITHIN_S = 15.0
-"""How long a node that shares no disk tries to compare its clock if it never could."""
-SHIP_WITHIN_S = 600.0
-"""How long an agent goes on shipping when the run is over."""
+# When the run is over:
+LAST_WORDS_S = 5.0  # the first node's agent waits for the others' last exchange
+COMPARE_WITHIN_S = 15.0  # a node that shares no disk tries to compare its clock if it never could
+SHIP_WITHIN_S = 600.0  # an agent goes on shipping
 
 
 def main(run_dir: str) -> None:
@@ -242,16 +240,14 @@ class Agent:
 
     def _listen(self) -> None:
         """Opens a port once the run has another node, which will ask for the clock of this one."""
-        if self._server is None and len(self._nodes()) > 1:
+        if self._server is not None:
+            return
+        files = Path(self._run_dir, NODES).iterdir()  # locks of nodes on this disk, files of all
+        if len({file.stem for file in files if file.suffix in (".lock", ".json")}) > 1:
             self._server = ClockServer()
             self._introduce()
             if self._courier is not None:
                 self._courier.hurry()
-
-    def _nodes(self) -> set[str]:
-        """The nodes of the run: those on this disk by their locks, those apart by their files."""
-        files = Path(self._run_dir, NODES).iterdir()
-        return {file.stem for file in files if file.suffix in (".lock", ".json")}
 
     def _introduce(self, **more: Any) -> None:
         facts: dict[str, Any] = {
@@ -267,13 +263,12 @@ class Agent:
 
     def _await_others(self) -> None:
         until = time.monotonic() + LAST_WORDS_S
-        while self._server is not None and time.monotonic() < until and self._others_at_work():
+        while self._server is not None and time.monotonic() < until:
+            files = Path(self._run_dir, NODES).glob("*.json")
+            others = (told_in(path) for path in files if path.stem != self._name)
+            if not any(told and "end_ns" not in told for told in others):
+                return
             time.sleep(0.1)
-
-    def _others_at_work(self) -> bool:
-        files = Path(self._run_dir, NODES).glob("*.json")
-        others = (told_in(path) for path in files if path.stem != self._name)
-        return any(told and "end_ns" not in told for told in others)
 
     def _note(self, **fields: object) -> None:
         append_line(str(self._file(CLOCKS, "jsonl")), fields)
@@ -318,11 +313,10 @@ def _room(group: Path, limit: str, used: str, given_back: str) -> float:
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 NO_DEVICE = -1
-"""The device of a reading of the node itself."""
 
 
-def read_host() -> Iterator[tuple[str, int, float]]:
-    """Counter, device (`NO_DEVICE`: the node), value; nothing where there is no `/proc`.
+def read_host() -> Iterator[Reading]:
+    """Of the node itself (`NO_DEVICE`); nothing where there is no `/proc`.
 
     `host/cpu_busy_seconds` is cumulative over all cores: two readings give the cores that were busy
     between them. `host/runnable_threads` are those that ran or waited for a core at the moment of

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rltrace.run.shipping import kept
 from rltrace.run.shipping.courier import everything
@@ -46,7 +45,9 @@ def ship(run_dir: Path, runs_url: str | None, tell: Tell = lambda done, left: No
     url = _destination(run_dir, runs_url)
     is_apart = (run_dir / APART_FILE).exists()
     with ExitStack() as stack:
-        nodes = _nodes(run_dir)
+        # What the agents said whose files lie here; those of other disks were only brought.
+        said_by = {path.stem: told_in(path) for path in own_files(run_dir / NODES, ".json")[0]}
+        nodes = {node: told for node, told in said_by.items() if told and SHIPPED not in told}
         for node in {node_id(), *nodes}:
             if not stack.enter_context(kept.held(run_dir, node)):
                 said = f"{run_dir} is being shipped by the agent of its node"
@@ -92,9 +93,3 @@ def _destination(run_dir: Path, runs_url: str | None) -> str:
     url = url_of_run(folder, run_dir.absolute().name)
     update_run_json(str(run_dir), shipped_to=url)
     return url
-
-
-def _nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
-    """What the agents said whose files lie here; those of other disks were only brought."""
-    told = {path.stem: told_in(path) for path in own_files(run_dir / NODES, ".json")[0]}
-    return {node: said for node, said in told.items() if said and SHIPPED not in said}

@@ -36,11 +36,20 @@ from rltrace.trace.transfer.store import (
 )
 from rltrace.trace.untrusted_files import is_elsewhere, open_own
 
-MOST_BYTES_PER_S = 20e6
-"""At most so much leaves a node: a fraction of what a job's own network carries."""
-
+MOST_BYTES_PER_S = 20e6  # that leave a node: a fraction of what a job's own network carries
 _SAVE_EVERY_S = 60.0
 _SAVING_SHARE = 20.0  # the time between two saves over that which one takes, at least
+TOGETHER = 64  # packs become one
+_MOST_BYTES = 8 << 20  # of what is in them; larger ones are few for what they hold
+_FEWEST = 8
+
+PAGE_BYTES = 4096
+DIGEST_BYTES = 8
+PACK_BYTES = 4 << 20  # of rows close a pack: so much of a node's data is held
+_READ_BYTES = 1 << 18
+_FOLLOWED_ROUNDS, _SELDOM_ROUNDS = 4, 16
+_NOT_OURS = (errno.ENOENT, errno.ELOOP, errno.EINVAL)  # it is replaced, a link, or a pipe
+_TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, PROCESS)
 
 
 class Shipper:
@@ -61,10 +70,9 @@ class Shipper:
         self.packs = self.shipped_bytes = self.left_bytes = 0
         self.looked_ns = self.all_looked_ns = 0
 
-    def look(self) -> int:
-        """How many bytes of files are not shipped. Errors: OSError."""
+    def look(self) -> None:
+        """Looks how many bytes of files are not shipped. Errors: OSError."""
         self.left_bytes = self._changes.left_bytes()
-        return self.left_bytes
 
     def ship(
         self, store: Store, everything: bool = False, shipped: Callable[[], None] = lambda: None
@@ -110,13 +118,6 @@ class Shipper:
         self.shipped_bytes += len(data)
         self.left_bytes = max(0, self.left_bytes - held_bytes)
         time.sleep(max(0.0, len(data) / MOST_BYTES_PER_S - (time.monotonic() - began)))
-
-
-TOGETHER = 64
-"""So many packs become one."""
-
-_MOST_BYTES = 8 << 20  # of what is in them; larger ones are few for what they hold
-_FEWEST = 8
 
 
 @dataclass(frozen=True)
@@ -206,23 +207,12 @@ def merged(packs: Iterable[list[Piece]]) -> list[Piece]:
     return found
 
 
-PAGE_BYTES = 4096
-PACK_BYTES = 4 << 20
-"""A pack is closed once the rows in it have come to this, so this much of a node's data is held."""
-
-DIGEST_BYTES = 8
-_NOT_OURS = (errno.ENOENT, errno.ELOOP, errno.EINVAL)  # it is replaced, a link, or a pipe
-_READ_BYTES = 1 << 18
-_FOLLOWED_ROUNDS, _SELDOM_ROUNDS = 4, 16
-_TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, PROCESS)
-
-
 @dataclass(frozen=True)
 class FileChange:
-    """A piece of a file that is not shipped, with the digests of its pages."""
+    """What is not shipped yet."""
 
     piece: Piece
-    digests: bytes
+    digests: bytes  # of its pages
 
 
 class ChangedFiles:
@@ -255,20 +245,18 @@ class ChangedFiles:
             yield told
         held: list[FileChange] = []
         held_bytes = 0
-        for folder in TABLES:
-            for name in self._names(folder):
-                path = f"{folder}/{name}"
-                if not (everything or self._is_due(path)):
-                    continue
-                self._same[path] = self._same.get(path, 0) + 1
-                self._looked_ns[path] = monotonic_ns()
-                for change in self._of_file(path):
-                    self._same[path] = 0
-                    held.append(change)
-                    held_bytes += len(change.piece.data)
-                    if held_bytes >= PACK_BYTES:
-                        yield [*self._of_told(), *held]
-                        held, held_bytes = [], 0
+        for path in self._paths(TABLES):
+            if not (everything or self._is_due(path)):
+                continue
+            self._same[path] = self._same.get(path, 0) + 1
+            self._looked_ns[path] = monotonic_ns()
+            for change in self._of_file(path):
+                self._same[path] = 0
+                held.append(change)
+                held_bytes += len(change.piece.data)
+                if held_bytes >= PACK_BYTES:
+                    yield [*self._of_told(), *held]
+                    held, held_bytes = [], 0
         if rest := [*self._of_told(), *held]:
             yield rest
 
@@ -291,8 +279,7 @@ class ChangedFiles:
 
     def left_bytes(self) -> int:
         """How much has changed. Errors: OSError."""
-        paths = [f"{folder}/{name}" for folder in (*_TOLD, *TABLES) for name in self._names(folder)]
-        return sum(_bytes(self._of_file(path)) for path in paths)
+        return sum(_bytes(self._of_file(path)) for path in self._paths((*_TOLD, *TABLES)))
 
     def _is_due(self, path: str) -> bool:
         """A file that has not changed for long is looked at seldom: hundreds of processes may have
@@ -303,24 +290,22 @@ class ChangedFiles:
     def _of_told(self) -> Iterator[FileChange]:
         """Of the small files that rows refer to, some `PACK_BYTES` at most."""
         held = 0
-        for folder in _TOLD:
-            for name in self._names(folder):
-                path = f"{folder}/{name}"
-                try:
-                    status = os.stat(self._run_dir / path)
-                except OSError:
-                    continue  # it is being replaced
-                mark = (status.st_mtime_ns, status.st_size, status.st_ino)
-                if self._told.get(path) == mark:
-                    continue
-                changes = list(self._of_file(path))
-                if not changes:
-                    self._told[path] = mark
-                for change in changes:
-                    held += len(change.piece.data)
-                    yield change
-                    if held >= PACK_BYTES:
-                        return
+        for path in self._paths(_TOLD):
+            try:
+                status = os.stat(self._run_dir / path)
+            except OSError:
+                continue  # it is being replaced
+            mark = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if self._told.get(path) == mark:
+                continue
+            changes = list(self._of_file(path))
+            if not changes:
+                self._told[path] = mark
+            for change in changes:
+                held += len(change.piece.data)
+                yield change
+                if held >= PACK_BYTES:
+                    return
 
     def _of_file(self, path: str) -> Iterator[FileChange]:
         """Pages of a file that differ from those that are shipped, neighbours as one piece."""
@@ -334,8 +319,7 @@ class ChangedFiles:
         try:
             if is_replaced(path):
                 data = os.pread(file, PACK_BYTES, 0)
-                digest = _digest(data)
-                if digest != known:
+                if (digest := _digest(data)) != known:
                     yield FileChange(Piece(path, 0, data, True), digest)
                 return
             at = 0
@@ -347,16 +331,19 @@ class ChangedFiles:
         finally:
             os.close(file)
 
-    def _names(self, folder: str) -> list[str]:
-        if is_elsewhere(self._run_dir / folder):
-            return []  # what is there is none of the run's
-        try:
-            names = sorted(os.listdir(self._run_dir / folder))
-        except FileNotFoundError:
-            if not self._run_dir.is_dir():
-                raise
-            return []
-        return [n for n in names if _is_shipped(folder, n) and self._is_ours(folder, n)]
+    def _paths(self, folders: Iterable[str]) -> Iterator[str]:
+        for folder in folders:
+            if is_elsewhere(self._run_dir / folder):
+                continue  # what is there is none of the run's
+            try:
+                names = sorted(os.listdir(self._run_dir / folder))
+            except FileNotFoundError:
+                if not self._run_dir.is_dir():
+                    raise
+                continue
+            for name in names:
+                if _is_shipped(folder, name) and self._is_ours(folder, name):
+                    yield f"{folder}/{name}"
 
 
 def _bytes(changes: Iterable[FileChange]) -> int:

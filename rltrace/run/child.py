@@ -39,14 +39,9 @@ def run_child(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     canary: Canary | None = None
     gone: set[int] = set()
+    ignored = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python; the job need not
     try:
-        child = os.posix_spawn(
-            program,
-            argv,
-            environment,
-            setsigmask=before,
-            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; the job need not
-        )
+        child = os.posix_spawn(program, argv, environment, setsigmask=before, setsigdef=ignored)
         # After the child, so that nothing is heard which the child was not sent. Where no process
         # or descriptor is to spare, who sent a signal has to do.
         with suppress(OSError):
@@ -56,9 +51,8 @@ def run_child(
     finally:
         if canary is not None:
             canary.end(canary.pid in gone)
-        # What came for us too late (the Ctrl-C that ended the child) must not strike now.
         while signal.sigtimedwait(_WATCHED, 0) is not None:
-            pass
+            pass  # what came too late (the Ctrl-C that ended the child) must not strike now
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return code if code >= 0 else 128 - code
 
@@ -83,8 +77,7 @@ def _status_of(
             signalled(received.si_signo)
             heard = canary.heard(received.si_signo) if canary is not None else None
             terminal = received.si_code == _SI_KERNEL
-            if heard is None:
-                heard = terminal
+            heard = terminal if heard is None else heard
             with suppress(ProcessLookupError):
                 if not heard or (not terminal and os.getpgid(child) != os.getpgrp()):
                     os.kill(child, received.si_signo)
@@ -102,33 +95,25 @@ def _stop(number: int) -> None:
 
 def _reaped(child: int, gone: set[int]) -> int | None:
     """The child's status, once it has ended; others that have are `gone`."""
-    while True:
-        try:  # any child: as process 1 of a container we inherit the orphans
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return None
-        if pid == child:
-            return status
-        if pid == 0:
-            return None
-        gone.add(pid)
+    with suppress(ChildProcessError):
+        # Any child: as process 1 of a container we inherit the orphans.
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == child:
+                return ended[1]
+            gone.add(ended[0])
+    return None
 
 
+# The ping is answered last: waiting signals are taken in the order of their numbers.
 _PING, _ANSWER = signal.SIGRTMAX, 0
-"""Answered last: waiting signals are taken in the order of their numbers. One that others send is
-told by its number."""
-
-GRACE_S = 0.05
-"""How much later the group may get a signal that we got: `timeout` sends to both, one by one."""
-
+GRACE_S = 0.05  # later the group may get a signal that we got: `timeout` sends to one by one
 _ANSWER_S = 1.0
-_LOOK_S = 0.5
-"""How often the canary looks whether we are still there."""
+_LOOK_S = 0.5  # whether we are still there
 
 
 class Canary:
-    """The second process; errors: OSError when it cannot be made. It holds no descriptor but its
-    pipe and ends with us, however we end."""
+    """The second process, which holds no descriptor but its pipe and ends with us, however we end.
+    Errors: OSError when it cannot be made."""
 
     def __init__(self) -> None:
         reader, writer = os.pipe()
@@ -164,7 +149,7 @@ class Canary:
         return told if told or settled else None
 
     def end(self, gone: bool) -> None:
-        """Ends the canary; `gone`: it has been reaped already."""
+        """`gone`: it has been reaped already."""
         os.close(self._reader)
         if not gone:
             with suppress(OSError):
@@ -206,9 +191,9 @@ def ended_by_signal() -> Iterator[threading.Event]:
     """An event that SIGINT and SIGTERM set; the handlers of before are put back."""
     ended = threading.Event()
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: ended.set()) for number in numbers]
+    before = {number: signal.signal(number, lambda *_: ended.set()) for number in numbers}
     try:
         yield ended
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in before.items():
             signal.signal(number, handler)

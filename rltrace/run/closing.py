@@ -38,8 +38,7 @@ from rltrace.trace.run_dir import (
 from rltrace.trace.untrusted_files import told_in
 from rltrace.trace.vocabulary import STEP_SPAN
 
-_GO_S = 1.0
-"""How long what a command has started may take to end when it has, as workers do."""
+_GO_S = 1.0  # what a command has started may take to end when it has, as workers do
 
 
 def close_run(run_dir: Path, exit_code: int | None) -> int:
@@ -76,7 +75,7 @@ def is_gone(run_dir: Path, made_by: int | None) -> bool:
 
 
 def job_processes(run_dir: Path) -> list[dict[str, Any]]:
-    """The process files of a run, as far as they can be read, those of the agents left out."""
+    """What the processes of a run say of themselves, but for its agents."""
     found = map(told_in, (run_dir / PROCESS).glob("*.json"))
     return [process for process in found if process and process.get("role") != "agent"]
 
@@ -99,7 +98,7 @@ def what_hooks_missed(run_dir: Path, hooks: Sequence[str]) -> list[str]:
 
 
 def _reasons(run_dir: Path) -> dict[str, str]:
-    """Why hooks recorded nothing, by their target, as far as a process has told."""
+    """By the target of a hook, as far as a process has told."""
     found = {}
     for path in (run_dir / PROBLEMS).glob("*.jsonl"):
         for line in path.read_text("utf-8").splitlines():
@@ -122,9 +121,6 @@ def _framework(run_dir: Path) -> dict[str, str | None]:
     return {"framework": name, "framework_version": version}
 
 
-AGENT_KILLED = "agent-killed"
-
-
 def agent_is_gone(run_dir: Path) -> bool:
     """Whether this node's agent has begun, and lives no more."""
     pid = told_by_agent(run_dir).get("pid")
@@ -139,7 +135,7 @@ def note_killed_agent(run_dir: Path) -> str:
         return ""
     run = read_run_json(str(run_dir))
     lacks = "its devices were not read any more"
-    problem = {"what": AGENT_KILLED, "real_ns": now_ns(run), "target": node_id(), "detail": lacks}
+    problem = {"what": "agent-killed", "real_ns": now_ns(run), "target": node_id(), "detail": lacks}
     # Into the agent's own file: what has another name is not shipped.
     found = (run_dir / PROCESS).glob(f"*-{told_by_agent(run_dir).get('pid')}-*.json")
     who = next((path.stem for path in sorted(found)), "agent")
@@ -153,10 +149,8 @@ def told_by_agent(run_dir: Path) -> dict[str, Any]:
 
 
 SILENT_S = 30.0
-_LINGER_S = 15.0
-"""How long the processes of a node apart may take to end when the run has."""
-_NOBODY_S = 300.0
-"""A node apart on which there has been no traced process for so long has done its part."""
+_LINGER_S = 15.0  # the processes of a node apart may take to end when the run has
+_NOBODY_S = 300.0  # without a traced process a node apart has done its part
 _LOOK_EVERY_S = 2.0
 
 
@@ -171,14 +165,11 @@ class Lifetime:
     """
 
     def __init__(self, run_dir: str, node: str, apart: bool = False, detached: bool = False):
-        self._run_dir = Path(run_dir)
-        self._node = node
-        self._apart = apart
-        self._detached = detached
+        self._run_dir, self._node = Path(run_dir), node
+        self._apart, self._detached = apart, detached
         self._ended_at = float("inf")
-        self._somebody_at = self._looked_at = time.monotonic()
+        self._somebody_at = self._looked_at = self._heard_at = time.monotonic()
         self._read_at = self._spoke_at = -1
-        self._heard_at = time.monotonic()
         self.run: dict[str, Any] = {}
         self._watched: dict[str, WatchedProcess] = {}
         self._is_replaced = False
@@ -196,7 +187,6 @@ class Lifetime:
         return self.first_node == self._node and not self._apart
 
     def is_over(self) -> bool:
-        """Whether nothing more is to come from the run."""
         if self.is_deleted():
             return True
         ended = self.run.get("end_real_ns") is not None
@@ -227,10 +217,8 @@ class Lifetime:
             if self._traced_process_here():
                 self._somebody_at = now
         alone_s = now - self._somebody_at
-        if not ended:
-            return alone_s > _NOBODY_S
-        if self._detached:
-            return alone_s > SILENT_S
+        if not ended or self._detached:
+            return alone_s > (SILENT_S if ended else _NOBODY_S)
         return alone_s > _LOOK_EVERY_S or now - self._ended_at > _LINGER_S
 
     def _refresh(self) -> None:
@@ -262,11 +250,9 @@ class Lifetime:
         return time.monotonic() - self._heard_at > SILENT_S
 
     def _traced_process_here(self) -> bool:
-        for process in map(told_in, (self._run_dir / PROCESS).glob("*.json")):
-            here = process.get("node") == self._node and process.get("pid") != os.getpid()
-            if here and os.path.exists(f"/proc/{process.get('pid')}"):
-                return True
-        return False
+        told = map(told_in, (self._run_dir / PROCESS).glob("*.json"))
+        here = (process.get("pid") for process in told if process.get("node") == self._node)
+        return any(pid != os.getpid() and os.path.exists(f"/proc/{pid}") for pid in here)
 
 
 def _made_by(run: dict[str, Any]) -> tuple[int, int] | None:

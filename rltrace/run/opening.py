@@ -148,17 +148,16 @@ def compile_traced_modules() -> None:
 # What recording costs here is measured before the job begins, so that every report can state its
 # own cost: events x this / wall time (the idea of RL-Scope, MLSys 2021, section 3.4).
 
-_CALLS = 1000
-_ROUNDS = 5
-_SAMPLES, _TOKENS = 10, 1000
+_CALLS, _ROUNDS = 1000, 5
+_SAMPLES, _TOKENS = 10, 1000  # of each
 
 
 def recording_costs(tokens: bool = False) -> dict[str, int]:
-    """CPU nanoseconds of one event as a hooked job pays for it, the wrapper around the call,
-    batches and page faults included: `event_cost_ns` of a span, `row_cost_ns` of a row with an id
-    that is completed when the call returns, and where they are to be captured `token_cost_ns` of a
-    token of a response that is a list. Medians of a few rounds of a real recorder in a temporary
-    run; takes about 30 ms. Empty where this process records already. Errors: OSError."""
+    """CPU nanoseconds of one event as a hooked job pays for it, with the wrapper around the call,
+    batches and page faults: `event_cost_ns` of a span, `row_cost_ns` of a row with an id that is
+    completed when the call returns, and with `tokens` `token_cost_ns` of a token of a response that
+    is a list. Medians of a few rounds in a temporary run; takes about 30 ms. Empty where this
+    process records already. Errors: OSError."""
     if recording.active() is not None:
         return {}
     before = dict(recording.writers), recording.capture_tokens
@@ -181,7 +180,6 @@ def recording_costs(tokens: bool = False) -> dict[str, int]:
 
 
 def _token_cost_ns(recorder: recording.Recorder) -> int:
-    """Of samples of `_TOKENS` tokens each."""
     response = list(range(_TOKENS))
     row = recorder.append("trajectories", start_ns=time.monotonic_ns(), trajectory=1)
 
@@ -256,7 +254,7 @@ class WrapOptions:
         return said | {name: True for name in ("sync", CAPTURE_TOKENS) if getattr(self, name)}
 
     def variables(self) -> dict[str, str]:
-        """What processes of the run find in their environment, where it is shipped to aside."""
+        """What processes of the run find in their environment, but for where it is shipped to."""
         found = self.replaced()
         if self.probe is not None:
             found[boot.PROBE_VARIABLE] = self.probe.text()
@@ -293,8 +291,8 @@ def start(out: str | Path | None) -> Path | None:
     active = recording.active()
     if active is not None:
         return Path(active.run_dir)
-    asked = Path(out) if out is not None else None
     try:
+        asked = Path(out) if out is not None else None
         path, why, *_ = make_run(sys.orig_argv, asked, started_by="rltrace.start")
     except OSError as error:
         recording.to_stderr(f"cannot record into {out or '.'}: {error}; the job goes on")

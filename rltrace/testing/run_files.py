@@ -25,7 +25,7 @@ from rltrace.testing.played import (
     period_ns,
 )
 from rltrace.testing.workload import Workload
-from rltrace.trace.read.segment_batches import unknown
+from rltrace.trace.read.segment_batches import dtype, unknown
 from rltrace.trace.run_dir import (
     CLOCKS,
     NAMES,
@@ -38,8 +38,6 @@ from rltrace.trace.run_dir import (
 from rltrace.trace.schema import TABLES, Table
 from rltrace.trace.vocabulary import Stage
 
-ARROW = {"b": pa.int8(), "i": pa.int32(), "q": pa.int64(), "f": pa.float32(), "d": pa.float64()}
-DTYPE: dict[str, Any] = {kind: arrow.to_pandas_dtype() for kind, arrow in ARROW.items()}
 BATCH_ROWS = 8192
 SEGMENT_ROWS = 1_200_000
 RTT_NS = 80_000
@@ -223,23 +221,24 @@ class _ProcessFiles:
     ) -> pa.RecordBatch:
         arrays = []
         for number, column in enumerate(table.columns):
-            dtype = DTYPE[column.kind]
+            kind = dtype(table, number)
             if column.name not in columns:
                 values = unknown(table, number, last - first)
             else:
-                values = columns[column.name][first:last].astype(dtype, copy=False)
+                values = columns[column.name][first:last].astype(kind, copy=False)
             if column.is_time:
                 values = np.where(values < 0, -1, values - self.clock.zero_ns)
             if pad:
-                empty = np.frombuffer(b"\xff" * EMPTY_ROWS * np.dtype(dtype).itemsize, dtype)
-                is_marker = column is table.columns[0]
-                values = np.concatenate([values, np.zeros_like(empty) if is_marker else empty])
-            arrays.append(pa.array(values, ARROW[column.kind]))
+                byte = b"\0" if number == 0 else b"\xff"  # the first column marks stored rows
+                empty = np.frombuffer(byte * EMPTY_ROWS * kind.itemsize, kind)
+                values = np.concatenate([values, empty])
+            arrays.append(pa.array(values))
         return pa.RecordBatch.from_arrays(arrays, schema=_schema(table))
 
 
 def _schema(table: Table) -> pa.Schema:
-    return pa.schema([pa.field(c.name, ARROW[c.kind], nullable=False) for c in table.columns])
+    kinds = {c.name: pa.from_numpy_dtype(dtype(table, i)) for i, c in enumerate(table.columns)}
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])
 
 
 BLOCK_ROWS = 400_000

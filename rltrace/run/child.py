@@ -1,4 +1,4 @@
-"""Runs one child in our place: signals and exit code are passed on.
+"""Runs a child in our place, and passes signals on.
 
 All signals that can be are waited for instead of handled. Those that were sent to the whole process
 group (a terminal's Ctrl-C, `kill -- -PGID`, `timeout`, a batch system) have reached the child

@@ -1,4 +1,4 @@
-"""How a run ends: when it is over, and what is written then.
+"""How a run ends: when that is, and what is written.
 
 `close_run` completes `run.json`, `what_hooks_missed` and `note_killed_agent` tell what is lacking,
 `Lifetime` tells a node's agent whether anything more is to come. (`opening` is the other end.)
@@ -84,7 +84,13 @@ def what_hooks_missed(run_dir: Path, hooks: Sequence[str]) -> list[str]:
     """A sentence for each of the user's hooks that recorded nothing. Errors: OSError."""
     placed = {target for process in job_processes(run_dir) for target in process.get("hooks") or ()}
     names = "".join(path.read_text("utf-8") for path in (run_dir / NAMES).glob("*.jsonl"))
-    reasons = _reasons(run_dir)
+    reasons = {}
+    for path in (run_dir / PROBLEMS).glob("*.jsonl"):
+        for line in path.read_text("utf-8").splitlines():
+            with suppress(ValueError, TypeError, KeyError):  # reading the run reports it
+                problem = json.loads(line)
+                if problem["what"] in ("hook-failed", "hook-missing", INSIDE):
+                    reasons[str(problem["target"])] = str(problem["detail"])
     said = []
     for hook in hooks:
         target, _, stage = hook.partition("=")
@@ -95,18 +101,6 @@ def what_hooks_missed(run_dir: Path, hooks: Sequence[str]) -> list[str]:
         elif f'"{name}"]' not in names:
             said.append(f"--hook {hook} recorded nothing: {reasons.get(target, 'never called')}")
     return said
-
-
-def _reasons(run_dir: Path) -> dict[str, str]:
-    """By the target of a hook, as far as a process has told."""
-    found = {}
-    for path in (run_dir / PROBLEMS).glob("*.jsonl"):
-        for line in path.read_text("utf-8").splitlines():
-            with suppress(ValueError, TypeError, KeyError):  # reading the run reports it
-                problem = json.loads(line)
-                if problem["what"] in ("hook-failed", "hook-missing", INSIDE):
-                    found[str(problem["target"])] = str(problem["detail"])
-    return found
 
 
 def _framework(run_dir: Path) -> dict[str, str | None]:

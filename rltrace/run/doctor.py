@@ -1,4 +1,4 @@
-"""`rltrace doctor`: what can be seen here, what cannot, and what is wrong with a run.
+"""`rltrace doctor`: what can be seen here, and what is wrong.
 
 Whether a hook's target exists is told from source files: nothing of a framework is imported.
 """
@@ -50,7 +50,7 @@ _DEEPEST = 8  # modules that a name is followed through
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. `ok` is `None` for a plain fact, neither good nor bad."""
+    """`ok` is `None` for a plain fact, neither good nor bad."""
 
     name: str
     ok: bool | None
@@ -68,7 +68,7 @@ class HookCheck:
 
 @dataclass(frozen=True)
 class AdapterCheck:
-    """A framework's adapter. `installed` is the framework's version, `None` when it is not here."""
+    """`installed` is the framework's version, `None` when it is not here."""
 
     framework: str
     adapter: str
@@ -79,7 +79,7 @@ class AdapterCheck:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages that will be seen."""
+        """Those that will be seen."""
         seen = ", ".join(hook.stage for hook in self.hooks if hook.found != NO and hook.stage)
         return tuple(dict.fromkeys(seen.split(", "))) if seen else ()
 
@@ -105,8 +105,8 @@ class DoctorReport:
 
 
 def examine(run: Path | None = None) -> DoctorReport:
-    """Looks at this machine, at the frameworks installed, and at a run. Errors: `RltraceError` when
-    the run cannot be opened."""
+    """Looks at this machine, at what is installed, and at a run. Errors: `RltraceError` when the
+    run cannot be opened."""
     from rltrace.analysis.alarms.alarm import ALARM
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.trace.read.run_losses import unreadable
@@ -226,7 +226,6 @@ def to_json(findings: DoctorReport) -> dict[str, Any]:
 
 
 def sections(findings: DoctorReport) -> Iterator[Section]:
-    """What is wrong and what to do about it, then what can be seen."""
     wrong = [f"✗ {visible(text, _LONGEST)}" for text in _wrong(findings)]
     notes = [f"· {visible(note, _LONGEST)}" for note in findings.notes]
     title = units.plural(len(wrong), "problem") if wrong else "nothing is wrong"
@@ -240,7 +239,6 @@ def sections(findings: DoctorReport) -> Iterator[Section]:
 
 
 def _wrong(findings: DoctorReport) -> Iterator[str]:
-    """Each problem, and what to do about it."""
     yield from (f"{one.name}: {one.detail}" for one in findings.checks if one.ok is False)
     for adapter in (one for one in findings.adapters if one.installed is not None):
         name = f"{adapter.framework} {adapter.installed}"

@@ -47,9 +47,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """What will be run: the command before and after, in `cwd`, in turns for `pairs` pairs, and on
-    while nobody can tell until there are `most_pairs`, each time into a folder of `folder`. With
-    `resume` the runs that are there and ended well are not made again. `sync`, and with the change
+    """The command before and after, to be run in `cwd`, in turns for `pairs` pairs, and on while
+    nobody can tell until there are `most_pairs`, each time into a folder of `folder`. `resume`:
+    those that are there and ended well are not made again. `sync`, and with the change
     `sync_after`: whether rltrace.sync moves their weights."""
 
     change: SettingsChange
@@ -79,15 +79,11 @@ class ExperimentPlan:
 
     def runs(self) -> list[dict[str, Any]]:
         """Each run in its order: its pair (from 1), variant, command and run directory."""
-        return [
-            {
-                "pair": pair + 1,
-                "variant": variant,
-                "command": self.command(pair, variant),
-                "path": str(self.run_path(pair, variant)),
-            }
-            for pair, variant in self.order()
-        ]
+        found: list[dict[str, Any]] = []
+        for pair, variant in self.order():
+            run = {"pair": pair + 1, "variant": variant, "command": self.command(pair, variant)}
+            found.append({**run, "path": str(self.run_path(pair, variant))})
+        return found
 
     def run_path(self, pair: int, variant: str) -> Path:
         return self.folder / f"{pair + 1}-{variant}"
@@ -178,8 +174,12 @@ def _paced(plan: ExperimentPlan, pair: int, variant: str, say: Say) -> RunPace:
     else:
         _run_once(plan, pair, variant)
     run = open_readable(plan.run_path(pair, variant))
-    if variant == AFTER:
-        _check_applied(run, plan.change)
+    stated = stated_settings(run) if variant == AFTER else {}
+    for option, value in plan.change.settings.items():
+        told = stated.get(option, REDACTED)  # a run keeps no free texts
+        if told != REDACTED and not same(None, told, value):
+            said = f"the job ran with {option} = {told!r}, not {value!r}: "
+            raise RltraceError(f"{said}its command does not take the setting", CANNOT_TELL)
     found = pace(run)
     say(f"  {1000 * found.step_s:,.0f} ms a step ({time.monotonic() - began:.0f} s)")
     return found
@@ -234,15 +234,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             child.wait(_PATIENCE_S)
             return
-
-
-def _check_applied(run: OpenedRun, change: SettingsChange) -> None:
-    stated = stated_settings(run)
-    for option, value in change.settings.items():
-        told = stated.get(option, REDACTED)  # a run keeps no free texts
-        if told != REDACTED and not same(None, told, value):
-            said = f"the job ran with {option} = {told!r}, not {value!r}: "
-            raise RltraceError(f"{said}its command does not take the setting", CANNOT_TELL)
 
 
 @dataclass(frozen=True)

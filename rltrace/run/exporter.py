@@ -1,4 +1,4 @@
-"""Serves the metrics of a run over HTTP, beside the job or afterwards."""
+"""Serves a run's metrics over HTTP, beside the job or afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate's settings in a project's files, and gates and baselines by path.
+"""A gate's settings in project files; gates and baselines by path.
 
 The settings are `[gate]` of `rltrace.toml`, or `[tool.rltrace.gate]` of `pyproject.toml`. A command
 line or a mark is laid over them.

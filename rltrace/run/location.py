@@ -1,4 +1,4 @@
-"""Where runs lie: names and places for new ones, looking up old ones.
+"""Where runs lie: places for new ones, finding old ones.
 
 A run is a directory of `rltrace-runs/` in the working directory. Beside them `.commands/` has the
 whole command of each run whose description lacks a part of it. It is the owner's alone, and no part

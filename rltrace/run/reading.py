@@ -1,4 +1,4 @@
-"""Opens runs for commands; one that tells nothing is refused, in a sentence."""
+"""Opens runs for commands, and refuses those that tell nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rltrace wrap -- COMMAND`: runs a command with every process of it traced.
+"""`rltrace wrap`: runs a command with every process of it traced.
 
 The job comes first. Whatever goes wrong on our side is one sentence on stderr, and the command runs
 as it would have without us. While it runs, a thread tells of each step (`EachStep`), and an agent

@@ -1,4 +1,4 @@
-"""Runs made by hand, span by span or from arrays, as real directories."""
+"""Runs made by hand, from spans or arrays, as real directories."""
 
 from __future__ import annotations
 

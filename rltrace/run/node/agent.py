@@ -1,4 +1,4 @@
-"""The agent of a node: the one process that runs beside the job.
+"""A node's agent: the one process that runs beside the job.
 
 It reads the node's devices, processors and memory, compares clocks, ships where that was asked for,
 and ends with the run. It holds no descriptor of the job's and no terminal. A port is open only
@@ -120,7 +120,7 @@ class Agent:
             self._courier.finish(SHIP_WITHIN_S)
 
     def leave(self) -> None:
-        """Lets go of a node of its own: a process that starts there later gets another agent."""
+        """A process that starts later on a node apart gets another agent."""
         if self._is_apart:
             with suppress(OSError):
                 os.unlink(f"{self._run_dir}/{NODES}/{self.node}.lock")
@@ -228,10 +228,9 @@ class Agent:
         return EXCHANGE_EVERY_S
 
     def _exchange_at_last(self) -> None:
-        """Where nodes share no disk it may take some seconds until this one hears where the first
-        one listens: a job may be over by then."""
         until = time.monotonic() + COMPARE_WITHIN_S
         self._exchange()
+        # Where nodes share no disk this one may hear late where the first one listens.
         while self._is_apart and self._unreached and not self._compared:
             if time.monotonic() >= until:
                 return
@@ -250,16 +249,11 @@ class Agent:
                 self._courier.hurry()
 
     def _introduce(self, **more: Any) -> None:
-        facts: dict[str, Any] = {
-            "node": self.node,
-            "host": socket.gethostname(),
-            "boot_id": boot_id(),
-            "pid": os.getpid(),
-            "addresses": own_addresses(),
-        }
+        host: dict[str, Any] = {"node": self.node, "host": socket.gethostname()}
+        facts = {"boot_id": boot_id(), "pid": os.getpid(), "addresses": own_addresses()}
         if self._server is not None:
-            facts.update(port=self._server.port, token=self._server.token)
-        write_json(str(self._file(NODES, "json")), {**facts, **more})
+            facts |= {"port": self._server.port, "token": self._server.token}
+        write_json(str(self._file(NODES, "json")), {**host, **facts, **more})
 
     def _await_others(self) -> None:
         until = time.monotonic() + LAST_WORDS_S
@@ -283,9 +277,8 @@ looked at for long, which are given back before anything is killed."""
 def memory_room_bytes(
     mounted: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
 ) -> float:
-    """The memory that the control groups of this process, as those of a container, have left: the
-    least of any, and of those above it; infinite where none has a limit, or nobody tells. Who takes
-    more has a process killed, whatever the node has."""
+    """The memory that the control groups of this process, and those above, have left: who takes
+    more has a process killed. Infinite where none has a limit, or nobody tells."""
     least = math.inf
     with suppress(OSError, ValueError):
         for line in own.read_text().splitlines():

@@ -92,7 +92,7 @@ def rltrace_run(request: pytest.FixtureRequest, tmp_path: Path) -> Tracer:
 
 @pytest.hookimpl(trylast=True)  # when the test itself has passed
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Holds the jobs that a marked test has run to its gate, together: they are runs of one code."""
+    """Holds the jobs that a marked test has run, which are runs of one code, to its gate."""
     if (mark := item.get_closest_marker(MARK)) is None:
         return
     runs = item.stash.get(_RUNS, [])

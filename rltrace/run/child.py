@@ -47,47 +47,35 @@ def run_child(
         with suppress(OSError):
             canary = Canary()
         started(child)
-        code = os.waitstatus_to_exitcode(_status_of(child, canary, gone, signalled, meanwhile))
+        # Looked at first: another thread may have taken the word that the child has ended.
+        while (status := _reaped(child, gone)) is None:
+            received = signal.sigtimedwait(_WATCHED, _MEANWHILE_S)
+            if received is None:
+                if meanwhile is not None:
+                    meanwhile()
+            elif received.si_signo != signal.SIGCHLD and received.si_pid != os.getpid():
+                # (What comes from ourselves is that nobody reads what we say: SIGPIPE.)
+                signalled(received.si_signo)
+                _pass_on(child, canary, received)
     finally:
         if canary is not None:
             canary.end(canary.pid in gone)
         while signal.sigtimedwait(_WATCHED, 0) is not None:
             pass  # what came too late (the Ctrl-C that ended the child) must not strike now
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
-def _status_of(
-    child: int,
-    canary: Canary | None,
-    gone: set[int],
-    signalled: Callable[[int], None],
-    meanwhile: Callable[[], None] | None,
-) -> int:
-    while True:
-        status = _reaped(child, gone)  # also where another thread has taken the word that it ended
-        if status is not None:
-            return status
-        received = signal.sigtimedwait(_WATCHED, _MEANWHILE_S)
-        if received is None:
-            if meanwhile is not None:
-                meanwhile()
-        elif received.si_signo != signal.SIGCHLD and received.si_pid != os.getpid():
-            # (What comes from ourselves is that nobody reads what we say: SIGPIPE.)
-            signalled(received.si_signo)
-            heard = canary.heard(received.si_signo) if canary is not None else None
-            terminal = received.si_code == _SI_KERNEL
-            heard = terminal if heard is None else heard
-            with suppress(ProcessLookupError):
-                if not heard or (not terminal and os.getpgid(child) != os.getpgrp()):
-                    os.kill(child, received.si_signo)
-            if received.si_signo in _STOPS:
-                _stop(received.si_signo)
-
-
-def _stop(number: int) -> None:
-    """Stops, as the signal has it, unless the one to go on has come already."""
-    if signal.SIGCONT not in signal.sigpending():
+def _pass_on(child: int, canary: Canary | None, received: signal.struct_siginfo) -> None:
+    """Sends the child what it has not got itself, and stops where that is what the signal does."""
+    number, terminal = received.si_signo, received.si_code == _SI_KERNEL
+    heard = canary.heard(number) if canary is not None else None
+    heard = terminal if heard is None else heard
+    with suppress(ProcessLookupError):
+        if not heard or (not terminal and os.getpgid(child) != os.getpgrp()):
+            os.kill(child, number)
+    if number in _STOPS and signal.SIGCONT not in signal.sigpending():  # else it is to go on
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
         signal.pthread_sigmask(signal.SIG_BLOCK, {number})

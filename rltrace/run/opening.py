@@ -12,8 +12,8 @@ import py_compile
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -161,22 +161,26 @@ def recording_costs(tokens: bool = False) -> dict[str, int]:
     if recording.active() is not None:
         return {}
     before = dict(recording.writers), recording.capture_tokens
-    with _temporary_folder() as folder:
+    folder = tempfile.mkdtemp(prefix="rltrace-")
+    try:
         if tokens:
             token_capture.start()
-        try:
-            create_run(folder, [], {}, "")
-            recorder = recording.start(folder)
-            costs = {
-                "event_cost_ns": _cpu_ns(Hook("calibration:span", "other")),
-                "row_cost_ns": _cpu_ns(Hook("calibration:row", before=_begin, after=_complete)),
-            }
-            if tokens and recorder is not None:
-                costs["token_cost_ns"] = _token_cost_ns(recorder)
-        finally:
-            recording.stop()
-            recording.writers, recording.capture_tokens = before
-    return costs
+        create_run(folder, [], {}, "")
+        recorder = recording.start(folder)
+        costs = {
+            "event_cost_ns": _cpu_ns(Hook("calibration:span", "other")),
+            "row_cost_ns": _cpu_ns(Hook("calibration:row", before=_begin, after=_complete)),
+        }
+        if tokens and recorder is not None:
+            costs["token_cost_ns"] = _token_cost_ns(recorder)
+        return costs
+    finally:
+        recording.stop()
+        recording.writers, recording.capture_tokens = before
+        for path, _, files in os.walk(folder, topdown=False):
+            for name in files:  # `rmtree` needs a descriptor for each level, and none may be left
+                os.unlink(os.path.join(path, name))
+            os.rmdir(path)
 
 
 def _token_cost_ns(recorder: recording.Recorder) -> int:
@@ -188,19 +192,6 @@ def _token_cost_ns(recorder: recording.Recorder) -> int:
 
     sample_ns = median(_round(capture, _SAMPLES) for _ in range(_ROUNDS)) / _SAMPLES
     return max(1, round(sample_ns / _TOKENS))
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[str]:
-    """As of `tempfile`, which cannot remove a folder when no descriptor is left for each level."""
-    folder = tempfile.mkdtemp(prefix="rltrace-")
-    try:
-        yield folder
-    finally:
-        for path, _, files in os.walk(folder, topdown=False):
-            for name in files:
-                os.unlink(os.path.join(path, name))
-            os.rmdir(path)
 
 
 def _begin(call: Call) -> None:

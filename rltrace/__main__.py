@@ -1,4 +1,4 @@
-"""`python -m rltrace`: the command line, for where its script is not on the path."""
+"""`python -m rltrace`: the command line where its script is not found."""
 
 from rltrace.entry import main
 

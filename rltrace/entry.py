@@ -1,7 +1,8 @@
-"""The way into every command, and how each ends: with its answer, or with one sentence on stderr.
+"""The program `rltrace`: starts a command and ends with its exit code.
 
-The exit codes are those of docs/api.md, whatever goes wrong and whenever: also while modules are
-imported. Nothing that a command needs is imported before.
+A command ends with its answer, or with one sentence on stderr. The exit codes are those of
+docs/api.md, whatever goes wrong and whenever: also while modules are imported. Nothing that a
+command needs is imported before.
 """
 
 from __future__ import annotations
@@ -22,12 +23,10 @@ TRACEBACK = "RLTRACE_TRACEBACK"
 """A variable that has a mistake of ours shown whole."""
 
 _interrupted = False
-_over = False
-"""Whether the command has come to its end, which Ctrl-C no longer changes."""
+_over = False  # the command has come to its end, which Ctrl-C no longer changes
 
 
 def main() -> NoReturn:
-    """The program `rltrace`."""
     sys.unraisablehook = _unraisable
     if os.name == "nt":
         _say("Windows is not supported: rltrace records on Linux (WSL is one)")
@@ -76,8 +75,8 @@ def _command() -> object:
 
 
 def _watch_interrupt() -> Any:
-    """From now on a Ctrl-C is remembered: libraries make other errors of it. The handler of before,
-    None where none was set."""
+    """Remembers a Ctrl-C from now on, of which libraries make other errors. The handler of before,
+    if one was replaced."""
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             return signal.signal(signal.SIGINT, _interrupt)
@@ -94,8 +93,8 @@ def _interrupt(*_: object) -> None:
 
 
 def _hold_streams() -> None:
-    """Keeps the numbers of standard streams that are closed from files of ours. What a command
-    starts finds them closed, as it would without us."""
+    """Keeps the numbers of closed standard streams from files of ours. What a command starts finds
+    them closed, as it would without us."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)

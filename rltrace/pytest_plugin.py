@@ -1,4 +1,4 @@
-"""pytest: jobs that a test runs are traced, and a mark holds what they did to a gate.
+"""pytest plugin: traces the jobs that a test runs, and gates them.
 
     @pytest.mark.goodput(baseline="baseline.json", max_regression={"goodput": "3%"})
     def test_training_is_as_fast_as_ever(rltrace_run):
@@ -31,21 +31,16 @@ _RUNS: pytest.StashKey[list[Path]] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the mark known."""
-    config.addinivalue_line(
-        "markers",
-        f"{MARK}(min, max, baseline, max_regression, wall, cannot_tell='fail'): "
-        "what the test runs with `rltrace_run` has to pass the gate; what is not given here is as "
-        "in rltrace.toml.",
-    )
+    said = f"{MARK}(min, max, baseline, max_regression, wall, cannot_tell='fail'): "
+    said += "what the test runs with `rltrace_run` has to pass the gate; what is not given here is "
+    config.addinivalue_line("markers", f"{said}as in rltrace.toml.")
 
 
 class Tracer:
     """The value of the fixture `rltrace_run`."""
 
     def __init__(self, folder: Path, runs: list[Path]) -> None:
-        self._folder = folder
-        self._runs = runs
+        self._folder, self._runs = folder, runs
 
     def __call__(
         self,
@@ -97,10 +92,8 @@ def rltrace_run(request: pytest.FixtureRequest, tmp_path: Path) -> Tracer:
 
 @pytest.hookimpl(trylast=True)  # when the test itself has passed
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Holds the jobs that a marked test has run to its gate, all of them together: they are runs of
-    one code."""
-    mark = item.get_closest_marker(MARK)
-    if mark is None:
+    """Holds the jobs that a marked test has run, which are runs of one code, to its gate."""
+    if (mark := item.get_closest_marker(MARK)) is None:
         return
     runs = item.stash.get(_RUNS, [])
     if not runs:
@@ -150,5 +143,5 @@ def _hold(
 
 
 def _failed(message: str) -> BaseException:
-    """Fails the test by its message alone: where that was raised tells a reader nothing."""
+    """Without a traceback: where it was raised tells a reader nothing."""
     return pytest.fail.Exception(message, pytrace=False)

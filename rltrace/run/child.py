@@ -1,9 +1,11 @@
-"""Running one child in our place: same terminal, same process group, signals and exit code passed.
+"""Runs a child in our place, and passes signals on.
 
 All signals that can be are waited for instead of handled. Those that were sent to the whole process
-group (the terminal's Ctrl-C, `kill -- -PGID`) have reached the child already; those that were sent
-to us alone are passed on. The canary tells which is which. What stops a program stops us, too, so
-that the shell has its terminal back.
+group (a terminal's Ctrl-C, `kill -- -PGID`, `timeout`, a batch system) have reached the child
+already; those that were sent to us alone are passed on. What a signal carries does not say which it
+is. So a second process of ours, the canary, stays in the group, with every signal blocked, and
+tells which ones reach it. What stops a program stops us, too, so that the shell has its terminal
+back.
 """
 
 from __future__ import annotations
@@ -29,69 +31,51 @@ def run_child(
     signalled: Callable[[int], None],
     meanwhile: Callable[[], None] | None = None,
 ) -> int:
-    """Runs `program` to its end; its exit code, or 128 + n when signal n ended it. `started` is
-    told the child's pid, `signalled` the number of each signal that came for it through us,
-    `meanwhile` is called every few seconds. Errors: OSError when it cannot be executed."""
+    """The exit code of `program`, or 128 + n when signal n ended it. `started` is told the child's
+    pid, `signalled` the number of each signal that came for it through us, `meanwhile` is called
+    every few seconds. Errors: OSError when it cannot be executed."""
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else its exit status would be thrown away
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     canary: Canary | None = None
     gone: set[int] = set()
+    ignored = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python; the job need not
     try:
-        child = os.posix_spawn(
-            program,
-            argv,
-            environment,
-            setsigmask=before,
-            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; the job need not
-        )
+        child = os.posix_spawn(program, argv, environment, setsigmask=before, setsigdef=ignored)
         # After the child, so that nothing is heard which the child was not sent. Where no process
         # or descriptor is to spare, who sent a signal has to do.
         with suppress(OSError):
             canary = Canary()
         started(child)
-        code = os.waitstatus_to_exitcode(_status_of(child, canary, gone, signalled, meanwhile))
+        # Looked at first: another thread may have taken the word that the child has ended.
+        while (status := _reaped(child, gone)) is None:
+            received = signal.sigtimedwait(_WATCHED, _MEANWHILE_S)
+            if received is None:
+                if meanwhile is not None:
+                    meanwhile()
+            elif received.si_signo != signal.SIGCHLD and received.si_pid != os.getpid():
+                # (What comes from ourselves is that nobody reads what we say: SIGPIPE.)
+                signalled(received.si_signo)
+                _pass_on(child, canary, received)
     finally:
         if canary is not None:
             canary.end(canary.pid in gone)
-        # What came for us too late (the Ctrl-C that ended the child) must not strike now.
         while signal.sigtimedwait(_WATCHED, 0) is not None:
-            pass
+            pass  # what came too late (the Ctrl-C that ended the child) must not strike now
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
-def _status_of(
-    child: int,
-    canary: Canary | None,
-    gone: set[int],
-    signalled: Callable[[int], None],
-    meanwhile: Callable[[], None] | None,
-) -> int:
-    while True:
-        status = _reaped(child, gone)  # also where another thread has taken the word that it ended
-        if status is not None:
-            return status
-        received = signal.sigtimedwait(_WATCHED, _MEANWHILE_S)
-        if received is None:
-            if meanwhile is not None:
-                meanwhile()
-        elif received.si_signo != signal.SIGCHLD and received.si_pid != os.getpid():
-            # (What comes from ourselves is that nobody reads what we say: SIGPIPE.)
-            signalled(received.si_signo)
-            heard = canary.heard(received.si_signo) if canary is not None else None
-            terminal = received.si_code == _SI_KERNEL
-            if heard is None:
-                heard = terminal
-            if not heard or (not terminal and _left_our_group(child)):
-                _pass_on(child, received.si_signo)
-            if received.si_signo in _STOPS:
-                _stop(received.si_signo)
-
-
-def _stop(number: int) -> None:
-    """Stops, as the signal has it, unless the one to go on has come already."""
-    if signal.SIGCONT not in signal.sigpending():
+def _pass_on(child: int, canary: Canary | None, received: signal.struct_siginfo) -> None:
+    """Sends the child what it has not got itself, and stops where that is what the signal does."""
+    number, terminal = received.si_signo, received.si_code == _SI_KERNEL
+    heard = canary.heard(number) if canary is not None else None
+    heard = terminal if heard is None else heard
+    with suppress(ProcessLookupError):
+        if not heard or (not terminal and os.getpgid(child) != os.getpgrp()):
+            os.kill(child, number)
+    if number in _STOPS and signal.SIGCONT not in signal.sigpending():  # else it is to go on
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
         signal.pthread_sigmask(signal.SIG_BLOCK, {number})
@@ -99,49 +83,25 @@ def _stop(number: int) -> None:
 
 def _reaped(child: int, gone: set[int]) -> int | None:
     """The child's status, once it has ended; others that have are `gone`."""
-    while True:
-        try:  # any child: as process 1 of a container we inherit the orphans
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return None
-        if pid == child:
-            return status
-        if pid == 0:
-            return None
-        gone.add(pid)
+    with suppress(ChildProcessError):
+        # Any child: as process 1 of a container we inherit the orphans.
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == child:
+                return ended[1]
+            gone.add(ended[0])
+    return None
 
 
-def _left_our_group(child: int) -> bool:
-    with suppress(ProcessLookupError):
-        return os.getpgid(child) != os.getpgrp()
-    return False
-
-
-def _pass_on(child: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(child, number)
-
-
-# --- telling a signal that was sent to us alone from one that was sent to our whole process group
-# What a signal carries does not say. So a second process of ours stays in the group, with every
-# signal blocked, and tells which ones reach it: those were sent to the group (a terminal's Ctrl-C,
-# `kill -- -PGID`, `timeout`, a batch system), and the command, which is in the group too, has them.
-
+# The ping is answered last: waiting signals are taken in the order of their numbers.
 _PING, _ANSWER = signal.SIGRTMAX, 0
-"""Answered last: waiting signals are taken in the order of their numbers. One that others send is
-told by its number."""
-
-GRACE_S = 0.05
-"""How much later the group may get a signal that we got: `timeout` sends to both, one by one."""
-
+GRACE_S = 0.05  # later the group may get a signal that we got: `timeout` sends to one by one
 _ANSWER_S = 1.0
-_LOOK_S = 0.5
-"""How often the canary looks whether we are still there."""
+_LOOK_S = 0.5  # whether we are still there
 
 
 class Canary:
-    """The second process; errors: OSError when it cannot be made. It holds no descriptor but its
-    pipe and ends with us, however we end."""
+    """The second process, which holds no descriptor but its pipe and ends with us, however we end.
+    Errors: OSError when it cannot be made."""
 
     def __init__(self) -> None:
         reader, writer = os.pipe()
@@ -161,8 +121,8 @@ class Canary:
         self._heard: set[int] = set()
 
     def heard(self, number: int) -> bool | None:
-        """Whether a signal that we have just received went to the group; `None` when the canary
-        does not answer. What we get of it from the group meanwhile counts as the same signal."""
+        """Whether a signal that we have just received went to the group; None when the canary does
+        not answer. What we get of it from the group meanwhile counts as the same signal."""
         try:
             self._listen(number, GRACE_S)
             while number in self._heard and signal.sigtimedwait({number}, 0) is not None:
@@ -177,7 +137,7 @@ class Canary:
         return told if told or settled else None
 
     def end(self, gone: bool) -> None:
-        """Ends the canary; `gone`: it has been reaped already."""
+        """`gone`: it has been reaped already."""
         os.close(self._reader)
         if not gone:
             with suppress(OSError):
@@ -188,8 +148,7 @@ class Canary:
         """Whether the canary has told of a signal, or does so in time. Errors: OSError."""
         wait = 0.0  # first what is there already
         while True:
-            ready, _, _ = select.select([self._reader], [], [], wait)
-            if ready:
+            if select.select([self._reader], [], [], wait)[0]:
                 told = os.read(self._reader, 64)
                 if not told:
                     raise OSError("the canary is gone")
@@ -200,7 +159,6 @@ class Canary:
 
 
 def _sing(writer: int, parent: int) -> None:
-    """The life of the canary."""
     try:
         os.chdir("/")
         for name in os.listdir("/proc/self/fd"):
@@ -221,9 +179,9 @@ def ended_by_signal() -> Iterator[threading.Event]:
     """An event that SIGINT and SIGTERM set; the handlers of before are put back."""
     ended = threading.Event()
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: ended.set()) for number in numbers]
+    before = {number: signal.signal(number, lambda *_: ended.set()) for number in numbers}
     try:
         yield ended
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,4 +1,8 @@
-"""Completing `run.json` when a run is over: its end, its exit code, and the framework it used."""
+"""How a run ends: when that is, and what is written.
+
+`close_run` completes `run.json`, `what_hooks_missed` and `note_killed_agent` tell what is lacking,
+`Lifetime` tells a node's agent whether anything more is to come. (`opening` is the other end.)
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from rltrace.hooks.null_api import INSIDE
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.launcher_ranks import go_on
-from rltrace.trace.liveness import OUTLIVED
+from rltrace.trace.liveness import OUTLIVED, began_at
 from rltrace.trace.run_dir import (
     CLOCKS,
     NAMES,
@@ -34,8 +38,7 @@ from rltrace.trace.run_dir import (
 from rltrace.trace.untrusted_files import told_in
 from rltrace.trace.vocabulary import STEP_SPAN
 
-_GO_S = 1.0
-"""How long what a command has started may take to end when it has, as workers do."""
+_GO_S = 1.0  # what a command has started may take to end when it has, as workers do
 
 
 def close_run(run_dir: Path, exit_code: int | None) -> int:
@@ -46,15 +49,15 @@ def close_run(run_dir: Path, exit_code: int | None) -> int:
     # A process that forks and ends while it is looked for is found the second time, as its child.
     while (left := _of_the_run(run_dir) or _of_the_run(run_dir)) and time.monotonic() < until:
         time.sleep(0.05)
-    outlived = {OUTLIVED: left} if left else {}
-    told = {"end_real_ns": ended_ns, "exit_code": exit_code, **outlived, **_framework(run_dir)}
-    update_run_json(str(run_dir), **told)
+    more: dict[str, Any] = {OUTLIVED: left} if left else {}
+    more |= _framework(run_dir)
+    update_run_json(str(run_dir), end_real_ns=ended_ns, exit_code=exit_code, **more)
     return left
 
 
 def _of_the_run(run_dir: Path) -> int:
-    """How many processes of this node were started within a run and live: also those that have not
-    recorded anything yet. Their environment tells, as far as it may be read."""
+    """How many processes of this node were started within a run and live, whether they recorded or
+    not, as far as their environment may be read."""
     mark, found = os.fsencode(f"{RUN_VARIABLE}={run_dir}"), 0
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
@@ -63,8 +66,7 @@ def _of_the_run(run_dir: Path) -> int:
 
 
 def is_gone(run_dir: Path, made_by: int | None) -> bool:
-    """Whether the directory of the run that a process made was deleted, and maybe another run made
-    there."""
+    """Whether the run that a process made was deleted, and maybe another made in its place."""
     if not (run_dir / RUN_FILE).exists():
         return True
     with suppress(RltraceError):  # said when the run is completed
@@ -73,7 +75,7 @@ def is_gone(run_dir: Path, made_by: int | None) -> bool:
 
 
 def job_processes(run_dir: Path) -> list[dict[str, Any]]:
-    """The process files of a run, as far as they can be read, those of the agents left out."""
+    """What the processes of a run say of themselves, but for its agents."""
     found = map(told_in, (run_dir / PROCESS).glob("*.json"))
     return [process for process in found if process and process.get("role") != "agent"]
 
@@ -82,7 +84,13 @@ def what_hooks_missed(run_dir: Path, hooks: Sequence[str]) -> list[str]:
     """A sentence for each of the user's hooks that recorded nothing. Errors: OSError."""
     placed = {target for process in job_processes(run_dir) for target in process.get("hooks") or ()}
     names = "".join(path.read_text("utf-8") for path in (run_dir / NAMES).glob("*.jsonl"))
-    reasons = _reasons(run_dir)
+    reasons = {}
+    for path in (run_dir / PROBLEMS).glob("*.jsonl"):
+        for line in path.read_text("utf-8").splitlines():
+            with suppress(ValueError, TypeError, KeyError):  # reading the run reports it
+                problem = json.loads(line)
+                if problem["what"] in ("hook-failed", "hook-missing", INSIDE):
+                    reasons[str(problem["target"])] = str(problem["detail"])
     said = []
     for hook in hooks:
         target, _, stage = hook.partition("=")
@@ -95,18 +103,6 @@ def what_hooks_missed(run_dir: Path, hooks: Sequence[str]) -> list[str]:
     return said
 
 
-def _reasons(run_dir: Path) -> dict[str, str]:
-    """Why hooks recorded nothing, by their target, as far as a process has told."""
-    found = {}
-    for path in (run_dir / PROBLEMS).glob("*.jsonl"):
-        for line in path.read_text("utf-8").splitlines():
-            with suppress(ValueError, TypeError, KeyError):  # reading the run reports it
-                problem = json.loads(line)
-                if problem["what"] in ("hook-failed", "hook-missing", INSIDE):
-                    found[str(problem["target"])] = str(problem["detail"])
-    return found
-
-
 def _framework(run_dir: Path) -> dict[str, str | None]:
     """The framework that most processes of the job used."""
     processes = job_processes(run_dir)
@@ -115,33 +111,25 @@ def _framework(run_dir: Path) -> dict[str, str | None]:
         return {}
     ((name, _),) = used.most_common(1)
     versions = [(p.get("versions") or {}).get(name) for p in processes]
-    return {
-        "framework": name,
-        "framework_version": next((str(v) for v in versions if v), None),
-    }
-
-
-# --- an agent that was killed and not replaced (`wrap.AgentKeeper`) is told of
-
-AGENT_KILLED = "agent-killed"
+    version = next((str(v) for v in versions if v), None)
+    return {"framework": name, "framework_version": version}
 
 
 def agent_is_gone(run_dir: Path) -> bool:
     """Whether this node's agent has begun, and lives no more."""
-    from rltrace.trace.liveness import began_at  # agents, who import this module, need it not
-
     pid = told_by_agent(run_dir).get("pid")
     return isinstance(pid, int) and began_at(pid) is None
 
 
 def note_killed_agent(run_dir: Path) -> str:
-    """Of a run that is not over: writes down among its problems that this node's agent was killed.
-    Returns what that means, or nothing where it lives. Errors: OSError, `RltraceError`."""
+    """Of a run that is not over: writes down among its problems that this node's agent was killed,
+    and not replaced (`wrap.AgentKeeper`). Returns what that means, or nothing where it lives.
+    Errors: OSError, `RltraceError`."""
     if not agent_is_gone(run_dir):
         return ""
     run = read_run_json(str(run_dir))
     lacks = "its devices were not read any more"
-    problem = {"what": AGENT_KILLED, "real_ns": now_ns(run), "target": node_id(), "detail": lacks}
+    problem = {"what": "agent-killed", "real_ns": now_ns(run), "target": node_id(), "detail": lacks}
     # Into the agent's own file: what has another name is not shipped.
     found = (run_dir / PROCESS).glob(f"*-{told_by_agent(run_dir).get('pid')}-*.json")
     who = next((path.stem for path in sorted(found)), "agent")
@@ -154,31 +142,28 @@ def told_by_agent(run_dir: Path) -> dict[str, Any]:
     return told_in(run_dir / NODES / f"{node_id()}.json")
 
 
-# On the node where the run was started that is when `wrap` has ended; when `wrap` alone was
-# killed, when its command has. Elsewhere it is when `run.json` says so, or when the first node has
-# been silent for long and no traced process is left here. Where a node shares no disk with the
-# first, what its processes record as they end is waited for, and of a job that was handed to a
-# cluster, which goes on when the run has ended, all of them are.
-
 SILENT_S = 30.0
-_LINGER_S = 15.0
-"""How long the processes of a node apart may take to end when the run has."""
-_NOBODY_S = 300.0
-"""A node apart on which there has been no traced process for so long has done its part."""
+_LINGER_S = 15.0  # the processes of a node apart may take to end when the run has
+_NOBODY_S = 300.0  # without a traced process a node apart has done its part
 _LOOK_EVERY_S = 2.0
 
 
 class Lifetime:
+    """Whether the run in `run_dir` goes on, as seen from the node `node`.
+
+    On the node where it was started it is over when `wrap` has ended; when `wrap` alone was killed,
+    when its command has. Elsewhere it is when `run.json` says so, or when the first node has been
+    silent for long and no traced process is left here. On a node `apart`, whose directory is its
+    own, what its processes record as they end is waited for; of a `detached` job, which may outlive
+    the run, all of them are.
+    """
+
     def __init__(self, run_dir: str, node: str, apart: bool = False, detached: bool = False):
-        """`apart`: the directory is this node's own; `detached`: the job may outlive the run."""
-        self._run_dir = Path(run_dir)
-        self._node = node
-        self._apart = apart
-        self._detached = detached
+        self._run_dir, self._node = Path(run_dir), node
+        self._apart, self._detached = apart, detached
         self._ended_at = float("inf")
-        self._somebody_at = self._looked_at = time.monotonic()
+        self._somebody_at = self._looked_at = self._heard_at = time.monotonic()
         self._read_at = self._spoke_at = -1
-        self._heard_at = time.monotonic()
         self.run: dict[str, Any] = {}
         self._watched: dict[str, WatchedProcess] = {}
         self._is_replaced = False
@@ -186,17 +171,16 @@ class Lifetime:
 
     @property
     def first_node(self) -> str:
-        """The node where the run was started; its clock is the run's reference."""
+        """Where the run was started; its clock is the run's reference."""
         return str(self.run.get("node", ""))
 
     @property
     def is_first(self) -> bool:
-        """Whether the run was started here: not only on this node's clock, which containers share,
-        but in this directory."""
+        """Whether the run was started here: on this clock, which containers share, and in this
+        directory."""
         return self.first_node == self._node and not self._apart
 
     def is_over(self) -> bool:
-        """Whether nothing more is to come from the run."""
         if self.is_deleted():
             return True
         ended = self.run.get("end_real_ns") is not None
@@ -210,8 +194,7 @@ class Lifetime:
         return self._first_node_is_silent() and not self._traced_process_here()
 
     def is_deleted(self) -> bool:
-        """Whether the run's directory is gone, or is another run's by now: whoever deletes one may
-        make the next in its place at once, and it is none of ours."""
+        """Whether the run's directory is gone, or is another run's by now."""
         try:
             os.stat(self._run_dir)
         except OSError as error:  # else a network's disk is away for a moment
@@ -228,10 +211,8 @@ class Lifetime:
             if self._traced_process_here():
                 self._somebody_at = now
         alone_s = now - self._somebody_at
-        if not ended:
-            return alone_s > _NOBODY_S
-        if self._detached:
-            return alone_s > SILENT_S
+        if not ended or self._detached:
+            return alone_s > (SILENT_S if ended else _NOBODY_S)
         return alone_s > _LOOK_EVERY_S or now - self._ended_at > _LINGER_S
 
     def _refresh(self) -> None:
@@ -263,28 +244,20 @@ class Lifetime:
         return time.monotonic() - self._heard_at > SILENT_S
 
     def _traced_process_here(self) -> bool:
-        for path in (self._run_dir / PROCESS).glob("*.json"):
-            process = told_in(path)
-            here = process.get("node") == self._node and process.get("pid") != os.getpid()
-            if here and os.path.exists(f"/proc/{process.get('pid')}"):
-                return True
-        return False
+        told = map(told_in, (self._run_dir / PROCESS).glob("*.json"))
+        here = (process.get("pid") for process in told if process.get("node") == self._node)
+        return any(pid != os.getpid() and os.path.exists(f"/proc/{pid}") for pid in here)
 
 
 def _made_by(run: dict[str, Any]) -> tuple[int, int] | None:
     """What tells a run from another one in a directory of the same name; None on a node apart
     before the run's own description has come."""
     pid, start_ns = run.get("wrap_pid"), run.get("start_monotonic_ns")
-    if not isinstance(pid, int) or not isinstance(start_ns, int):
-        return None
-    return pid, start_ns
-
-
-# --- whether a process still runs, whoever started it
+    return (pid, start_ns) if isinstance(pid, int) and isinstance(start_ns, int) else None
 
 
 class WatchedProcess:
-    """A process, told apart from a later one with the same number."""
+    """Whether a process still runs, whoever started it; a later one of its number is another."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -294,7 +267,4 @@ class WatchedProcess:
                 self._handle = os.pidfd_open(pid)
 
     def is_alive(self) -> bool:
-        if self._handle < 0:
-            return False
-        ended, _, _ = select.select([self._handle], [], [], 0)
-        return not ended
+        return self._handle >= 0 and not select.select([self._handle], [], [], 0)[0]

@@ -1,7 +1,11 @@
-"""`rltrace doctor`: what can be seen here, what cannot, and what is wrong with a run."""
+"""`rltrace doctor`: what can be seen here, and what is wrong.
+
+Whether a hook's target exists is told from source files: nothing of a framework is imported.
+"""
 
 from __future__ import annotations
 
+import ast
 import mmap
 import os
 import shutil
@@ -9,7 +13,9 @@ import site
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
@@ -19,6 +25,7 @@ import rltrace
 from rltrace.adapters import find_adapters
 from rltrace.hooks.hook import Adapter, Hook, satisfies
 from rltrace.hooks.patch.install import spec_of
+from rltrace.hooks.patch.main_module import assigned, statements
 from rltrace.report import units
 from rltrace.report.inventory import HARMLESS
 from rltrace.report.layout import Section, brief, table
@@ -31,22 +38,19 @@ from rltrace.trace.schema import TABLES
 if TYPE_CHECKING:
     from rltrace.trace.read.run import OpenedRun
 
-
-import ast
-from contextlib import suppress
-from functools import lru_cache
-
-from rltrace.hooks.patch.main_module import assigned, statements
-
 _TOLD = ("target", "name", "stage", "detail")
 _LITTLE_SPACE_BYTES = 1 << 30
 _LONGEST = 300  # characters of a problem that are shown
 _MOST = 8  # problems that are shown
 
+YES, NO, UNKNOWN = "yes", "no", "cannot tell"
+"""Whether a hook finds its target in what is installed."""
+_DEEPEST = 8  # modules that a name is followed through
+
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. `ok` is `None` for a plain fact, neither good nor bad."""
+    """`ok` is `None` for a plain fact, neither good nor bad."""
 
     name: str
     ok: bool | None
@@ -55,7 +59,7 @@ class Check:
 
 @dataclass(frozen=True)
 class HookCheck:
-    """Whether a hook finds its target in what is installed: `"yes"`, `"no"` or `"cannot tell"`."""
+    """Whether a hook finds its target: `found` is `YES`, `NO` or `UNKNOWN`."""
 
     target: str
     stage: str
@@ -64,7 +68,7 @@ class HookCheck:
 
 @dataclass(frozen=True)
 class AdapterCheck:
-    """A framework's adapter. `installed` is the framework's version, `None` when it is not here."""
+    """`installed` is the framework's version, `None` when it is not here."""
 
     framework: str
     adapter: str
@@ -75,10 +79,9 @@ class AdapterCheck:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages that will be seen."""
-        seen = (hook for hook in self.hooks if hook.found != NO and hook.stage)
-        found = (word for hook in seen for word in hook.stage.split(", "))
-        return tuple(dict.fromkeys(found))
+        """Those that will be seen."""
+        seen = ", ".join(hook.stage for hook in self.hooks if hook.found != NO and hook.stage)
+        return tuple(dict.fromkeys(seen.split(", "))) if seen else ()
 
     @property
     def lacking(self) -> tuple[HookCheck, ...]:
@@ -87,8 +90,8 @@ class AdapterCheck:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """Everything that `examine` found. `problems` are those of the run that was named: of its
-    recording, and of its job; `notes` is what its report notes of how it went, which is none."""
+    """`problems` are those of the run that was named: of its recording, and of its job; `notes` is
+    what its report notes of how it went, which is none."""
 
     checks: tuple[Check, ...]
     adapters: tuple[AdapterCheck, ...]
@@ -98,26 +101,18 @@ class DoctorReport:
     @property
     def healthy(self) -> bool:
         """Whether a job would be traced as it should be here, and nothing is wrong with the run."""
-        adapters = (a for a in self.adapters if a.installed is not None)
-        return (
-            all(check.ok is not False for check in self.checks)
-            and not any(adapter.lacking or adapter.detail for adapter in adapters)
-            and not self.problems
-        )
+        return not any(_wrong(self))
 
 
 def examine(run: Path | None = None) -> DoctorReport:
-    """Looks at this machine, at the frameworks installed, and at a run. Errors: `RltraceError` when
-    the run cannot be opened."""
+    """Looks at this machine, at what is installed, and at a run. Errors: `RltraceError` when the
+    run cannot be opened."""
     from rltrace.analysis.alarms.alarm import ALARM
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.trace.read.run_losses import unreadable
 
     distributions = packages_distributions()
-    adapters = tuple(
-        _adapter(framework, target, distributions)
-        for framework, target in sorted(find_adapters().items())
-    )
+    adapters = tuple(_adapter(*each, distributions) for each in sorted(find_adapters().items()))
     checks = tuple(_machine())
     if run is None:
         return DoctorReport(checks, adapters)
@@ -128,8 +123,8 @@ def examine(run: Path | None = None) -> DoctorReport:
         problems.append(why)
     else:
         of_job = RunAnalysis(opened).health.alarms  # what went wrong with the job itself
-        problems += (one.says for one in of_job if one.severity == ALARM)
-        notes += (one.says for one in of_job if one.severity != ALARM)
+        for one in of_job:
+            (problems if one.severity == ALARM else notes).append(one.says)
         if not of_job and not problems:
             notes.append(f"{run}: nothing is wrong with its recording or its job")
     return DoctorReport(checks, adapters, tuple(dict.fromkeys(problems)), tuple(notes))
@@ -143,13 +138,9 @@ def _machine() -> Iterator[Check]:
     roomy = free > _LITTLE_SPACE_BYTES
     advice = "" if roomy else ": free some, or record elsewhere with `rltrace wrap --out`"
     yield Check("disk", roomy, f"{free / 1e9:.1f} GB free in {Path.cwd()}{advice}")
-    carriers = [Path(folder, "rltrace.pth") for folder in site.getsitepackages()]
-    if any(path.exists() for path in carriers):
-        yield Check(
-            "carriers",
-            True,
-            "PYTHONPATH and the wheel's .pth file: python -I and -E are traced, too",
-        )
+    if any(Path(folder, "rltrace.pth").exists() for folder in site.getsitepackages()):
+        said = "PYTHONPATH and the wheel's .pth file: python -I and -E are traced, too"
+        yield Check("carriers", True, said)
     else:
         said = "PYTHONPATH only: python -I and -E are not traced (install the wheel for that)"
         yield Check("carriers", None, said)
@@ -212,19 +203,16 @@ def _installed(framework: str, distributions: Any) -> str | None:
     if spec_of(package) is None:
         return None
     for name in distributions.get(package, ()):
-        try:
+        with suppress(PackageNotFoundError):
             return version(name)
-        except PackageNotFoundError:
-            continue
     return source_version(framework) or "unknown version"
 
 
 def _of_recording(run: OpenedRun) -> Iterator[str]:
     for name in TABLES:
         run.rows(name)  # a file that is cut is found when it is read
-    imported = bool(run.meta.get("imported"))
     for problem in run.problems:
-        if imported and "who" in problem:
+        if run.meta.get("imported") and "who" in problem:
             continue  # what the importer says of the log is no fault of the run
         what = str(problem.get("what", "unreadable"))
         if what not in HARMLESS:
@@ -238,7 +226,6 @@ def to_json(findings: DoctorReport) -> dict[str, Any]:
 
 
 def sections(findings: DoctorReport) -> Iterator[Section]:
-    """What is wrong and what to do about it, then what can be seen."""
     wrong = [f"✗ {visible(text, _LONGEST)}" for text in _wrong(findings)]
     notes = [f"· {visible(note, _LONGEST)}" for note in findings.notes]
     title = units.plural(len(wrong), "problem") if wrong else "nothing is wrong"
@@ -252,7 +239,6 @@ def sections(findings: DoctorReport) -> Iterator[Section]:
 
 
 def _wrong(findings: DoctorReport) -> Iterator[str]:
-    """Each problem, and what to do about it."""
     yield from (f"{one.name}: {one.detail}" for one in findings.checks if one.ok is False)
     for adapter in (one for one in findings.adapters if one.installed is not None):
         name = f"{adapter.framework} {adapter.installed}"
@@ -272,23 +258,16 @@ def _about(adapter: AdapterCheck) -> str:
     return f"{version_}, {found} of {len(adapter.hooks)} hooks fit; stages: {stages}"
 
 
-# --- Whether a hook's target exists, told from source files: nothing of a framework is imported.
-
-YES, NO, UNKNOWN = "yes", "no", "cannot tell"
-_DEEPEST = 8
-
-
 def module_file(name: str) -> Path | None:
-    """The source file of a module; `None` when there is none."""
+    """The source file of a module, if there is one."""
     spec = spec_of(name)
     origin = None if spec is None else spec.origin
     return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
 def source_version(package: str) -> str | None:
-    """The constant `__version__` of a package's source; `None` when it has none."""
-    file = module_file(package.partition(".")[0])
-    tree = _parse(file) if file is not None else None
+    """The constant `__version__` of a package's source, if it has one."""
+    tree = _parse(package.partition(".")[0])
     for statement in tree.body if tree is not None else ():
         value = getattr(statement, "value", None)
         if "__version__" in assigned(statement) and isinstance(value, ast.Constant):
@@ -297,17 +276,14 @@ def source_version(package: str) -> str | None:
 
 
 def resolves(module: str, qualname: str) -> str:
-    """`"yes"`, `"no"`, or `"cannot tell"` (compiled code, names made at run time)."""
+    """`YES`, `NO`, or `UNKNOWN` (compiled code, names made at run time)."""
     if module_file(module) is None:
         return NO
     return _look_up(module, qualname.split("."), _DEEPEST)
 
 
 def _look_up(module: str, path: list[str], depth: int) -> str:
-    file = module_file(module)
-    if file is None or depth == 0:
-        return UNKNOWN
-    tree = _parse(file)
+    tree = _parse(module) if depth else None
     if tree is None:
         return UNKNOWN
     return _in_body(module, list(statements(tree.body)), path, depth)
@@ -320,9 +296,7 @@ def _in_body(module: str, body: list[ast.stmt], path: list[str], depth: int) -> 
             if statement.name == name:
                 return NO if rest else YES
         elif isinstance(statement, ast.ClassDef) and statement.name == name:
-            if not rest:
-                return YES
-            return _in_class(module, statement, body, rest, depth)
+            return _in_class(module, statement, body, rest, depth) if rest else YES
         elif isinstance(statement, ast.ImportFrom):
             for alias in statement.names:
                 if (alias.asname or alias.name) == name:
@@ -330,10 +304,9 @@ def _in_body(module: str, body: list[ast.stmt], path: list[str], depth: int) -> 
                     return _look_up(origin, [alias.name, *rest], depth - 1)
         elif name in assigned(statement):
             return UNKNOWN if rest else YES
-    dynamic = any(
-        isinstance(s, ast.ImportFrom) and any(alias.name == "*" for alias in s.names) for s in body
-    ) or any(isinstance(s, ast.FunctionDef) and s.name == "__getattr__" for s in body)
-    return UNKNOWN if dynamic else NO
+    imported = (alias.name for s in body if isinstance(s, ast.ImportFrom) for alias in s.names)
+    defined = (s.name for s in body if isinstance(s, ast.FunctionDef))
+    return UNKNOWN if "*" in imported or "__getattr__" in defined else NO
 
 
 def _in_class(
@@ -355,17 +328,22 @@ def _in_class(
 
 
 def _absolute(module: str, statement: ast.ImportFrom) -> str:
+    named = [statement.module] if statement.module else []
     if not statement.level:
-        return statement.module or ""
+        return ".".join(named)
     file = module_file(module)
     is_package = file is not None and file.name == "__init__.py"
     parts = module.split(".")
-    kept = len(parts) - statement.level + (1 if is_package else 0)
-    return ".".join([*parts[:kept], *([statement.module] if statement.module else [])])
+    return ".".join([*parts[: len(parts) - statement.level + is_package], *named])
+
+
+def _parse(module: str) -> ast.Module | None:
+    file = module_file(module)
+    return None if file is None else _parsed(file)
 
 
 @lru_cache(maxsize=256)
-def _parse(file: Path) -> ast.Module | None:
+def _parsed(file: Path) -> ast.Module | None:
     with suppress(OSError, SyntaxError, ValueError):
         return ast.parse(file.read_bytes())
     return None

@@ -1,4 +1,4 @@
-"""`rltrace experiment`: runs a job with a change and without, in turns, and says what it gained.
+"""`rltrace experiment`: runs a job with a change and without, in turns.
 
 The turns (before, after, after, before, ...) let a host that gets busier take from both alike. What
 the job writes goes to the experiment's directory where the framework's options allow it.
@@ -23,14 +23,8 @@ import rltrace
 from rltrace.analysis.compare import FRESHNESS, GOODPUT, STEP, RunPace, Trial, pace, trial
 from rltrace.analysis.compare import UNDECIDED as UNCLEAR
 from rltrace.analysis.figures.devices import framework_of
-from rltrace.analysis.fixes.job_settings import (
-    elsewhere,
-    form_of,
-    given,
-    refuse_unknown,
-    stated_settings,
-    with_settings,
-)
+from rltrace.analysis.fixes import job_settings
+from rltrace.analysis.fixes.job_settings import form_of, stated_settings, with_settings
 from rltrace.analysis.fixes.playbook import WRAP_SYNC
 from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.walls import wall
@@ -44,7 +38,6 @@ if TYPE_CHECKING:
     from rltrace.analysis.fixes.fixes import Fix
     from rltrace.trace.read.run import OpenedRun
 
-
 BEFORE, AFTER = "before", "after"
 _GIVEN = "`rltrace experiment RUN -- python train.py ...`"
 _PATIENCE_S = 30.0  # for a job that was interrupted to end
@@ -54,10 +47,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """What will be run: the command before and after, in `cwd`, alternating for `pairs` pairs, and
-    on while nobody can tell until there are `most_pairs`, each time into a folder of `folder`. With
-    `resume` the runs that are there and ended well are not made again. `sync`: their weights are
-    moved by rltrace.sync, as the run's were; `sync_after`: those of the runs with the change."""
+    """The command before and after, to be run in `cwd`, in turns for `pairs` pairs, and on while
+    nobody can tell until there are `most_pairs`, each time into a folder of `folder`. `resume`:
+    those that are there and ended well are not made again. `sync`, and with the change
+    `sync_after`: whether rltrace.sync moves their weights."""
 
     change: SettingsChange
     before: tuple[str, ...]
@@ -81,19 +74,16 @@ class ExperimentPlan:
     def command(self, pair: int, variant: str) -> list[str]:
         words = self.before if variant == BEFORE else self.after
         form = form_of(self.framework)
-        return with_settings(words, form, elsewhere(form, words, str(self.output(pair, variant))))
+        moved = job_settings.elsewhere(form, words, str(self.output(pair, variant)))
+        return with_settings(words, form, moved)
 
     def runs(self) -> list[dict[str, Any]]:
         """Each run in its order: its pair (from 1), variant, command and run directory."""
-        return [
-            {
-                "pair": pair + 1,
-                "variant": variant,
-                "command": self.command(pair, variant),
-                "path": str(self.run_path(pair, variant)),
-            }
-            for pair, variant in self.order()
-        ]
+        found: list[dict[str, Any]] = []
+        for pair, variant in self.order():
+            run = {"pair": pair + 1, "variant": variant, "command": self.command(pair, variant)}
+            found.append({**run, "path": str(self.run_path(pair, variant))})
+        return found
 
     def run_path(self, pair: int, variant: str) -> Path:
         return self.folder / f"{pair + 1}-{variant}"
@@ -139,10 +129,11 @@ def plan(
     stated = stated_settings(run)
     sync = bool((run.meta.get("settings") or {}).get("sync"))
     options = {option: v for option, v in change.settings.items() if option != WRAP_SYNC}
-    refuse_unknown(options, form, stated)
+    job_settings.refuse_unknown(options, form, stated)
     after = tuple(with_settings(words, form, options))
     if change.settings.get(WRAP_SYNC, sync) == sync and all(
-        same(given(words, form, option), stated.get(option), v) for option, v in options.items()
+        same(job_settings.given(words, form, option), stated.get(option), v)
+        for option, v in options.items()
     ):
         raise RltraceError(f"the job has {change.name} already: nothing to try", CANNOT_TELL)
     where = folder or new_run_path([f"experiment-{run.path.name}"], Path.cwd() / RUNS_FOLDER)
@@ -183,11 +174,14 @@ def _paced(plan: ExperimentPlan, pair: int, variant: str, say: Say) -> RunPace:
     else:
         _run_once(plan, pair, variant)
     run = open_readable(plan.run_path(pair, variant))
-    if variant == AFTER:
-        _check_applied(run, plan.change)
+    stated = stated_settings(run) if variant == AFTER else {}
+    for option, value in plan.change.settings.items():
+        told = stated.get(option, REDACTED)  # a run keeps no free texts
+        if told != REDACTED and not same(None, told, value):
+            said = f"the job ran with {option} = {told!r}, not {value!r}: "
+            raise RltraceError(f"{said}its command does not take the setting", CANNOT_TELL)
     found = pace(run)
-    took = time.monotonic() - began
-    say(f"  {1000 * found.step_s:,.0f} ms a step ({took:.0f} s)")
+    say(f"  {1000 * found.step_s:,.0f} ms a step ({time.monotonic() - began:.0f} s)")
     return found
 
 
@@ -228,10 +222,8 @@ def _run_once(plan: ExperimentPlan, pair: int, variant: str) -> None:
             _end(child)
             raise
     if code:
-        last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
-        raise RltraceError(
-            f"the {variant} run ended with exit code {code} ({log}): {' '.join(last)}"
-        )
+        last = "".join(log.read_text("utf-8", "replace").strip().splitlines()[-1:])
+        raise RltraceError(f"the {variant} run ended with exit code {code} ({log}): {last}")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -242,18 +234,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             child.wait(_PATIENCE_S)
             return
-
-
-def _check_applied(run: OpenedRun, change: SettingsChange) -> None:
-    stated = stated_settings(run)
-    for option, value in change.settings.items():
-        told = stated.get(option, REDACTED)  # a run keeps no free texts
-        if told != REDACTED and not same(None, told, value):
-            raise RltraceError(
-                f"the job ran with {option} = {told!r}, not {value!r}: its command does "
-                "not take the setting",
-                CANNOT_TELL,
-            )
 
 
 @dataclass(frozen=True)
@@ -273,32 +253,30 @@ def change_of_fix(fixes: Sequence[Fix], number: int | None) -> SettingsChange:
     if number is None:
         able = [fix for fix in fixes if fix.setting and not _is_rule(fix.value)]
         if not able:
-            raise RltraceError(
-                "the verdict has no fix with a setting to try: give --set option=value", CANNOT_TELL
-            )
+            said = "the verdict has no fix with a setting to try: give --set option=value"
+            raise RltraceError(said, CANNOT_TELL)
         chosen = next((fix for fix in able if fix.goodput_gain is not None), able[0])
     elif 1 <= number <= len(fixes):
         chosen = fixes[number - 1]
     else:
         raise WrongUsage(f"there are {len(fixes)} fixes, not {number}")
     if not chosen.setting:
-        raise RltraceError(
-            f"no option of this framework makes the move {chosen.move!r}: give --set", CANNOT_TELL
-        )
+        said = f"no option of this framework makes the move {chosen.move!r}: give --set"
+        raise RltraceError(said, CANNOT_TELL)
     if _is_rule(chosen.value):
-        raise RltraceError(
-            f"{chosen.setting} should be {chosen.value} of what it is, which the run does not "
-            "state: give --set option=value",
-            CANNOT_TELL,
-        )
+        said = f"{chosen.setting} should be {chosen.value} of what it is, which the run does not "
+        raise RltraceError(f"{said}state: give --set option=value", CANNOT_TELL)
     settings = {**dict(chosen.needs), chosen.setting: chosen.value}
     name = f"{chosen.move} ({', '.join(f'{o}={v}' for o, v in settings.items())})"
-    if chosen.gain is not None and not _pays_by_longer_steps(chosen):
-        return SettingsChange(name, settings, chosen.gain, STEP)
-    only_fresher = chosen.gain is None and chosen.wall == wall.FRESHNESS
-    return SettingsChange(
-        name, settings, chosen.goodput_gain, FRESHNESS if only_fresher else GOODPUT
-    )
+    step, goodput = chosen.gain, chosen.goodput_gain
+    if step is None:
+        metric = FRESHNESS if chosen.wall == wall.FRESHNESS else GOODPUT
+        return SettingsChange(name, settings, goodput, metric)
+    if goodput is not None and step.value < 1 < goodput.value:
+        # Its steps take longer and are worth it (more samples, more of which teach): then only
+        # goodput, which is noisier, shows what it gains.
+        return SettingsChange(name, settings, goodput, GOODPUT)
+    return SettingsChange(name, settings, step)
 
 
 def change_of_words(words: Sequence[str]) -> SettingsChange:
@@ -321,24 +299,14 @@ def refuse_what_takes_no_settings(run: OpenedRun) -> None:
 def refuse_unwell(alarms: Sequence[str]) -> None:
     """Errors: `RltraceError` for a run with an alarm: what it gained would mean nothing."""
     if alarms:
-        raise RltraceError(
-            f"no fix is tried, because of the run's alarm: {'; '.join(alarms)}; repair that first, "
-            "or try a change of your own with --set",
-            CANNOT_TELL,
-        )
+        said = f"no fix is tried, because of the run's alarm: {'; '.join(alarms)}; repair that "
+        raise RltraceError(f"{said}first, or try a change of your own with --set", CANNOT_TELL)
 
 
 def same(text: str | None, stated: object, value: object) -> bool:
     """Whether a setting has a value already: as the command line has it (`text`), or as stated."""
     known = _value(text) if text is not None else stated
     return known is not None and (known == value or str(known) == str(value))
-
-
-def _pays_by_longer_steps(fix: Fix) -> bool:
-    """Whether its steps take longer and are worth it (more samples, more of which teach): then only
-    goodput, which is noisier, shows what it gains."""
-    step, goodput = fix.gain, fix.goodput_gain
-    return step is not None and goodput is not None and step.value < 1 < goodput.value
 
 
 def _is_rule(value: object) -> bool:

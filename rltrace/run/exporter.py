@@ -1,7 +1,4 @@
-"""Serves the metrics of a run over HTTP, beside the job or afterwards.
-
-The job is asked nothing: its files are read, by a process of low priority.
-"""
+"""Serves a run's metrics over HTTP, beside the job or afterwards."""
 
 from __future__ import annotations
 
@@ -29,17 +26,15 @@ from rltrace.run.reading import check_followed, open_readable
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 
 PATH = "/metrics"
-_FRESH_S = 1.0
-_LOOKS_EVERY_S = 5.0
-_LAST_SCRAPES_S = 60.0
+_FRESH_S, _LOOKS_EVERY_S, _LAST_SCRAPES_S = 1.0, 5.0, 60.0
 _JUDGED_STEPS = 50
 _FEW_STEPS = 10  # so early the verdict may change with each
 _JUDGE = "import sys; from rltrace.run.exporter import judge; judge(sys.argv[1])"
 
 
 class Exporter:
-    """The metrics of the run in `path`. Errors: `RltraceError` when there is no run there, or
-    it is over and nothing of it can be read."""
+    """The metrics of the run in `path`, of which only the files are read: the job is asked nothing.
+    Errors: `RltraceError` when there is no run, or it is over and nothing of it can be read."""
 
     def __init__(self, path: Path, lag_budget: float = math.inf) -> None:
         self._meters = RunMeters(path, lag_budget)
@@ -79,7 +74,7 @@ class Exporter:
     def judge(self, waits: bool = False) -> None:
         """Asks what the report says of the last steps, where there are more of them and it is time:
         as seldom as all that is asked beside a job. A child looks, since that takes memory; what it
-        found is taken at the next call."""
+        found is taken at a later call, or now if one `waits`."""
         if self._child is None:
             now = len(self._meters.steps.windows), self._meters.job.is_over
             is_time = now[1] or time.monotonic() >= self._not_before_s
@@ -98,7 +93,6 @@ class Exporter:
             self._child = None
 
     def close(self) -> None:
-        """Ends what it has started."""
         if self._child is not None:
             with self._child:
                 self._child.kill()
@@ -109,7 +103,7 @@ def _children_s() -> float:
 
 
 def judge(path: str) -> None:
-    """Prints the judgement on the last steps, in that child. Errors: `RltraceError`."""
+    """Prints what a child of `Exporter.judge` finds. Errors: `RltraceError`."""
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.summary import summary_of
     from rltrace.analysis.timeline.steps import StepSelection, narrow
@@ -122,15 +116,15 @@ def judge(path: str) -> None:
 def serve(
     exporter: Exporter, host: str, port: int, until_end: bool, serving: Callable[[str], None]
 ) -> None:
-    """Serves until somebody ends it (SIGINT, SIGTERM), or with `until_end` a minute after the job
-    has ended, so that it is scraped once more. `serving` is told the URL once it answers; port 0
-    takes a free one. Errors: `RltraceError` when the port cannot be had, or the run is deleted."""
+    """Serves until SIGINT or SIGTERM, or with `until_end` a minute after the job has ended, so that
+    it is scraped once more. `serving` is told the URL once it answers; port 0 takes a free one.
+    Errors: `RltraceError` when the port cannot be had, or the run is deleted."""
     try:
         server = _Server(host, port, _handler(exporter, only_here=is_loopback(host)))
     except (OSError, OverflowError) as error:
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        message = f"cannot serve on {host} port {port}: {said}; give another --port"
-        raise WrongUsage(message) from None
+        why = error.strerror if isinstance(error, OSError) else error
+        said = f"cannot serve on {host} port {port}: {why}; give another --port"
+        raise WrongUsage(said) from None
     with server, closing(exporter), ended_by_signal() as ended:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -157,9 +151,8 @@ class _Server(BoundedServer):
         super().__init__((host, port), handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever asked and did not wait for the answer is nobody's trouble."""
         error = sys.exc_info()[1]
-        if not isinstance(error, ConnectionError):
+        if not isinstance(error, ConnectionError):  # whoever asked did not wait for the answer
             print(f"rltrace: a scrape failed: {error!r}", file=sys.stderr)
 
 

@@ -1,5 +1,7 @@
-"""What a project states of its gate in a file: `[gate]` of `rltrace.toml`, `[tool.rltrace.gate]` of
-`pyproject.toml`. A command line or a mark is laid over it.
+"""A gate's settings in project files; gates and baselines by path.
+
+The settings are `[gate]` of `rltrace.toml`, or `[tool.rltrace.gate]` of `pyproject.toml`. A command
+line or a mark is laid over them.
 
     [gate]
     baseline = "ci/baseline.json"
@@ -39,8 +41,6 @@ _BASELINE = "baseline"
 
 @dataclass(frozen=True)
 class GateSettings:
-    """What a gate is asked."""
-
     conditions: tuple[Condition, ...] = ()
     baseline: Path | None = None
 
@@ -49,10 +49,8 @@ class GateSettings:
         another."""
         stated = {_place(one) for one in self.conditions}
         kept = [one for one in other.conditions if _place(one) not in stated]
-        return GateSettings(
-            (*self.conditions, *kept),
-            other.baseline if self.baseline is None else self.baseline,
-        )
+        baseline = other.baseline if self.baseline is None else self.baseline
+        return GateSettings((*self.conditions, *kept), baseline)
 
     def completed(self) -> GateSettings:
         """With the condition that goes without saying. Errors: `RltraceError` (wrong usage) where
@@ -63,9 +61,8 @@ class GateSettings:
             return GateSettings((parse_condition(MAX_REGRESSION, DEFAULT),), self.baseline)
         compared = [one for one in self.conditions if one.kind == MAX_REGRESSION]
         if compared and self.baseline is None:
-            raise WrongUsage(
-                f"{compared[0].text} needs a baseline: --baseline FILE (rltrace baseline)"
-            )
+            needs = f"{compared[0].text} needs a baseline"
+            raise WrongUsage(f"{needs}: --baseline FILE (rltrace baseline)")
         return self
 
 
@@ -119,14 +116,9 @@ def _table(path: Path, keys: tuple[str, ...]) -> Mapping[str, Any] | None:
         raise WrongUsage(f"{path} has no use for {min(unknown)!r}: a gate's limits stand in [gate]")
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
-    if found is None:
-        return None
-    if not isinstance(found, Mapping):
-        raise WrongUsage(f"{path}: {'.'.join(keys)} must be a table")
-    return found
-
-
-# --- a gate as people ask for it: runs by path, a baseline in a file, what the project states
+    if found is None or isinstance(found, Mapping):
+        return found
+    raise WrongUsage(f"{path}: {'.'.join(keys)} must be a table")
 
 
 def gate(runs: Sequence[Path], settings: GateSettings) -> Judgement:
@@ -137,8 +129,7 @@ def gate(runs: Sequence[Path], settings: GateSettings) -> Judgement:
 
     asked = settings.completed()
     baseline = None if asked.baseline is None else read_baseline(asked.baseline)
-    opened = [open_readable(path) for path in runs]
-    return judge(opened, baseline, asked.conditions)
+    return judge([open_readable(path) for path in runs], baseline, asked.conditions)
 
 
 def keep_baseline(runs: Sequence[Path], path: Path, *, anyway: bool = False) -> Baseline:

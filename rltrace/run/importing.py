@@ -48,8 +48,8 @@ def import_log(
     cannot be used, a mapping that is missing or not wanted, a place that is taken."""
     target = IMPORTERS.get(framework)
     if target is None:
-        known = ", ".join(IMPORTERS)
         near = did_you_mean(framework, *IMPORTERS)
+        known = ", ".join(IMPORTERS)
         raise WrongUsage(f"there is no importer for {framework!r}{near}: known are {known}")
     module, _, name = target.partition(":")
     own = getattr(import_module(module), name) if target else None
@@ -65,7 +65,7 @@ def import_log(
         if not hint:
             raise
         raise WrongUsage(f"{error}; {hint}") from None
-    path = new_run_path([log.resolve().name]) if out is None else out
+    path = out or new_run_path([log.resolve().name])
     write_run(path.absolute(), run, rltrace.__version__)
     return _told(path, run)
 

@@ -1,7 +1,8 @@
-"""Where runs lie: `rltrace-runs/` in the working directory, one directory a run.
+"""Where runs lie: places for new ones, finding old ones.
 
-Beside them `.commands/` has the whole command of each run whose description lacks a part of it. It
-is the owner's alone, and no part of a run: nothing shows, ships or packs it.
+A run is a directory of `rltrace-runs/` in the working directory. Beside them `.commands/` has the
+whole command of each run whose description lacks a part of it. It is the owner's alone, and no part
+of a run: nothing shows, ships or packs it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,8 @@ _OWN = os.O_NOFOLLOW | os.O_CLOEXEC
 def new_run_path(command: list[str], folder: Path | None = None) -> Path:
     """A directory that does not exist yet: `rltrace-runs/<UTC time>-<name of the command>`. Errors:
     OSError when there is no working directory any more."""
-    folder = folder if folder is not None else Path.cwd() / RUNS_FOLDER
     name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{_name(command)}"
-    return _first_free(folder / name, Path.exists)
+    return _first_free((folder or Path.cwd() / RUNS_FOLDER) / name, Path.exists)
 
 
 def _first_free(path: Path, is_taken: Callable[[Path], bool]) -> Path:
@@ -46,18 +46,13 @@ def _first_free(path: Path, is_taken: Callable[[Path], bool]) -> Path:
 
 
 def launch_path(command: list[str], launch: str) -> Path:
-    """Where the processes of a launch, who know no more of each other, have one run."""
+    """Where the processes of a launch have one run."""
     return Path.cwd() / RUNS_FOLDER / f"{_name(command)}-{_filename(launch)}"
 
 
-def free_path(
-    command: list[str], out: Path | None, is_shared: Callable[[Path], bool] = lambda run: False
-) -> Path:
-    """Where a run can go: `out`, or a name beside it where that is a run already, and none that
-    `is_shared`, or inside it where it holds something else; without `out` see `new_run_path`.
-    Errors: OSError."""
-    if out is None:
-        return new_run_path(command).absolute()
+def _free_path(command: list[str], out: Path, is_shared: Callable[[Path], bool]) -> Path:
+    """`out`, a name beside it where that is a run that is not `is_shared`, or one inside it where
+    it holds something else. Errors: OSError."""
     path = _first_free(out.absolute(), lambda run: holds_run(str(run)) and not is_shared(run))
     if path.is_dir() and any(path.iterdir()) and not holds_run(str(path)):
         return new_run_path(command, path)
@@ -67,35 +62,33 @@ def free_path(
 def place(
     command: list[str], out: Path | None, is_shared: Callable[[Path], bool] = lambda run: False
 ) -> tuple[Path, str]:
-    """As `free_path`, in a folder in which no other user can put a link, or another run, where ours
-    is: else in `rltrace-runs/` here, or in the home folder; and why not where was asked, if so.
-    Errors: OSError, also where there is no such folder, and where nothing can be recorded."""
+    """Where a run can go: `out`, beside it or inside it (see `_free_path`), else `rltrace-runs/`
+    here or in the home folder, as long as no other user can put something else where ours is; and
+    why not where was asked, if so. Errors: OSError, also where there is no such folder, and where
+    nothing can be recorded."""
     if sys.platform != ONLY_ON:
         raise OSError(WHY_ONLY)
     why, home = "", Path(os.path.expanduser("~"), RUNS_FOLDER)
     for folder in (out, None, home):
-        path = new_run_path(command, home) if folder is home else None
-        path = path or free_path(command, folder, is_shared)
+        if folder is None or folder is home:
+            path = new_run_path(command, folder).absolute()
+        else:
+            path = _free_path(command, folder, is_shared)
         path.parent.mkdir(0o755, parents=True, exist_ok=True)
         unsafe = why_unsafe(path.parent) or (why_unsafe(path, False) if path.exists() else "")
-        if not unsafe:
-            return path, why or _why_elsewhere(out, path)
-        why = why or unsafe
+        if unsafe:
+            why = why or unsafe
+            continue
+        if not why and out is not None and path != out.absolute():
+            beside = path.parent == out.absolute().parent
+            why = f"{out} holds a run already" if beside else f"{out} is not empty and no run"
+        return path, why
     raise PermissionError(errno.EPERM, why)
-
-
-def _why_elsewhere(out: Path | None, path: Path) -> str:
-    """Why a run is not made in `out`; empty where it is."""
-    if out is None or path == out.absolute():
-        return ""
-    beside = path.parent == out.absolute().parent
-    return f"{out} holds a run already" if beside else f"{out} is not empty and no run"
 
 
 def why_unsafe(folder: Path, sticky: bool = True) -> str:
     """Why another user can change what we write in a folder; empty where none can. A group that we
-    are in is whom its owner shares it with; where it is `sticky`, what is ours there stays so.
-    Errors: OSError."""
+    are in is trusted; where it is `sticky`, what is ours there stays so. Errors: OSError."""
     status = folder.stat()
     if status.st_uid not in (os.geteuid(), 0) and status.st_uid != _owner_of_ours(folder):
         return f"{folder} belongs to another user"
@@ -116,12 +109,10 @@ def _owner_of_ours(folder: Path) -> int:
 
 
 def find_run(given: str | Path | None) -> Path:
-    """The run that is given, or the newest here that has spans, if any has. Errors: `RltraceError`
-    when there is none."""
+    """The run that is given, or the newest here. Errors: `RltraceError` when there is none."""
     if given is not None:
         return Path(given)
-    runs = list_runs() if Path(RUNS_FOLDER).exists() else []
-    if not runs:
+    if not (runs := list_runs()):
         here = f"there is no run in {RUNS_FOLDER}/ here"
         raise RltraceError(f"{here}: record one with `rltrace wrap -- python train.py`")
     newest = _newest(runs)
@@ -131,24 +122,23 @@ def find_run(given: str | Path | None) -> Path:
 
 
 def _newest(runs: list[Path]) -> Path:
-    return next((run for run in reversed(runs) if _has_spans(run)), runs[-1])
-
-
-def _has_spans(run: Path) -> bool:
-    folders = (run / "spans", run / PARQUET / "spans")
-    return any(folder.is_dir() and any(folder.iterdir()) for folder in folders)
+    """The newest that has spans, if any has."""
+    for run in reversed(runs):
+        for folder in (run / "spans", run / PARQUET / "spans"):
+            if folder.is_dir() and any(folder.iterdir()):
+                return run
+    return runs[-1]
 
 
 def named_run(name: str) -> Path:
-    """The run here that has this name, as `rltrace ls` prints it, or whose name alone begins so;
-    where no name does, the path. Errors: `RltraceError` where several do."""
+    """The run here that has this name, or whose name alone begins so; where no name does, the path.
+    Errors: `RltraceError` where several do."""
     path = Path(name)
     if os.path.exists(name) or not Path(RUNS_FOLDER).is_dir():  # pathlib raises for a long one
         return path
     runs = list_runs()
-    found = [run for run in runs if run.name == name] or [
-        r for r in runs if r.name.startswith(name)
-    ]
+    begun = [run for run in runs if run.name.startswith(name)]
+    found = [run for run in begun if run.name == name] or begun
     if len(found) > 1:
         some = ", ".join(run.name for run in found[:4]) + ", ..." * (len(found) > 4)
         raise WrongUsage(f"{len(found)} runs have names that begin with {name}: {some}")
@@ -159,8 +149,7 @@ def named_run(name: str) -> Path:
 
 def is_newest(run: Path) -> bool:
     """Whether commands here are about this run where they are given none."""
-    runs = list_runs()
-    return bool(runs) and _newest(runs).absolute() == run
+    return bool(runs := list_runs()) and _newest(runs).absolute() == run
 
 
 def list_runs(folder: Path | None = None) -> list[Path]:
@@ -175,11 +164,10 @@ def list_runs(folder: Path | None = None) -> list[Path]:
 
 
 def _started_ns(run_file: Path) -> int:
-    """When a run began; 0 for one that cannot be read, so that it is never taken for the newest."""
+    """0 for one that cannot be read, so that it is never taken for the newest."""
     with suppress(RltraceError):
         started = read_run_json(str(run_file.parent)).get("start_real_ns")
-        if isinstance(started, int):
-            return started
+        return started if isinstance(started, int) else 0
     return 0
 
 
@@ -217,7 +205,7 @@ def whole_command(run: Path, told: Mapping[str, Any]) -> list[str] | None:
 
 @contextmanager
 def _commands(run: Path) -> Iterator[int]:
-    """A descriptor of the folder that has the commands of runs beside `run`. Errors: OSError."""
+    """A descriptor of the folder beside `run`. Errors: OSError."""
     folder = os.open(run.absolute().parent / _COMMANDS, os.O_RDONLY | os.O_DIRECTORY | _OWN)
     try:
         _refuse_others(folder, stat.S_IFDIR)
@@ -229,11 +217,8 @@ def _commands(run: Path) -> Iterator[int]:
 def _refuse_others(file: int, kind: int) -> None:
     """Errors: OSError for what somebody else could have written or can read: it would be run."""
     status = os.fstat(file)
-    if (
-        status.st_uid != os.geteuid()
-        or status.st_mode & 0o077
-        or stat.S_IFMT(status.st_mode) != kind
-    ):
+    mine = status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    if not mine or stat.S_IFMT(status.st_mode) != kind:
         raise PermissionError(f"{_COMMANDS} is not its owner's alone")
 
 
@@ -244,7 +229,7 @@ def _write(folder: int, name: str, text: str) -> None:
 
 
 def _name(command: list[str]) -> str:
-    """The part of a command line that people would call the job: the first script or module."""
+    """What people would call the job: the first script or module."""
     kept = [word for word in redacted(command) if REDACTED not in word and "=" not in word]
     words = [Path(word).name for word in kept]
     for before, word in zip(["", *words], words, strict=False):

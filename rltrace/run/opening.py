@@ -1,5 +1,8 @@
-"""How a run begins: its directory, what is measured beforehand, and the environment in which a
-process is traced and brings its children in. (`closing` is the other end.)"""
+"""How a run begins: its directory, cost of recording, environment and agent.
+
+Also what `rltrace.start` and `rltrace.stop` do, and the options of `rltrace wrap`. (`closing` is
+the other end.)
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import py_compile
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -18,18 +21,8 @@ from typing import Any, NamedTuple
 
 import rltrace
 from rltrace.adapters import find_adapters
-from rltrace.hooks import boot, recorder, token_capture
+from rltrace.hooks import boot, token_capture
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.boot import (
-    ADAPTERS_VARIABLE,
-    CAPTURE_VARIABLE,
-    HOOKS_VARIABLE,
-    LOG_STEPS_VARIABLE,
-    PROBE_VARIABLE,
-    PYTHON_VARIABLE,
-    SITE,
-    SYNC_VARIABLE,
-)
 from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.identity import identify
 from rltrace.hooks.launch_info import launch
@@ -66,8 +59,8 @@ class Opened(NamedTuple):
 
 
 def open_or_join(command: list[str], out: Path | None, **settings: Any) -> Opened:
-    """As `make_run`; where a launcher has started this process as one of several ranks, the run is
-    that of all: the first makes it, the others enter it. One that cannot has a run of its own."""
+    """As `make_run`; the ranks of a launcher have one run, which the first makes and the others
+    enter. One that cannot has a run of its own."""
     told = launch()
     if told is None or told.ranks < 2 or (out is None and not told.is_known):
         return make_run(command, out, **settings)
@@ -90,8 +83,7 @@ def open_or_join(command: list[str], out: Path | None, **settings: Any) -> Opene
 
 def make_run(command: list[str], out: Path | None, **settings: Any) -> Opened:
     """Makes a run's directory (see `place`), its own also where other jobs want the same at this
-    moment; everything that its reports need to know of the start is in it. Errors: OSError (a
-    read-only or full disk, or this is not Linux)."""
+    moment. Errors: OSError (a read-only or full disk, or this is not Linux)."""
     while True:
         path, why = place(command, out)
         if _made(path, command, settings, {}):
@@ -124,28 +116,28 @@ def agent_lock(path: Path) -> Path:
 
 def traced_environment(run_dir: str, hooks: Sequence[str]) -> dict[str, str]:
     """This process's environment with the run in it. `hooks` are added to those of an outer run."""
-    environment = dict(os.environ)
-    environment[RUN_VARIABLE] = run_dir
-    environment[PYTHON_VARIABLE] = sys.executable
-    environment[ADAPTERS_VARIABLE] = ";".join(f"{k}={v}" for k, v in find_adapters().items())
-    known = [h for h in environment.get(HOOKS_VARIABLE, "").split(";") if h]
-    environment[HOOKS_VARIABLE] = ";".join([*known, *(h for h in hooks if h not in known)])
-    path = environment.get("PYTHONPATH", "")
-    if SITE not in path.split(os.pathsep):
-        environment["PYTHONPATH"] = SITE + (os.pathsep + path if path else "")
-    return environment
+    known = [h for h in os.environ.get(boot.HOOKS_VARIABLE, "").split(";") if h]
+    path = os.environ.get("PYTHONPATH", "")
+    if boot.SITE not in path.split(os.pathsep):
+        path = boot.SITE + (os.pathsep + path if path else "")
+    return {
+        **os.environ,
+        RUN_VARIABLE: run_dir,
+        boot.PYTHON_VARIABLE: sys.executable,
+        boot.ADAPTERS_VARIABLE: ";".join(f"{k}={v}" for k, v in find_adapters().items()),
+        boot.HOOKS_VARIABLE: ";".join([*known, *(h for h in hooks if h not in known)]),
+        "PYTHONPATH": path,
+    }
 
-
-# --- the bytecode of what runs in every traced process: compiled once, before the job starts
-# Under PYTHONDONTWRITEBYTECODE, or in an editable install that was never imported, each process of
-# the job would compile our modules anew, which is five times the cost of loading them.
 
 _ROOT = Path(__file__).parent.parent
 _TRACED = ("__init__.py", "trace/*.py", "hooks/*.py", "adapters/*.py")
 
 
 def compile_traced_modules() -> None:
-    """Writes bytecode that is missing or old; where that cannot be written, nothing happens."""
+    """Writes bytecode that is missing or old; where that cannot be written, nothing happens. Under
+    PYTHONDONTWRITEBYTECODE, or in an editable install that was never imported, each process of the
+    job would compile our modules anew, which is five times the cost of loading them."""
     with suppress(OSError, py_compile.PyCompileError):
         for source in (path for pattern in _TRACED for path in _ROOT.glob(pattern)):
             cached = Path(importlib.util.cache_from_source(str(source)))
@@ -153,76 +145,53 @@ def compile_traced_modules() -> None:
                 py_compile.compile(str(source), doraise=True)
 
 
-# --- What recording costs on this machine, measured before the job begins, so that every report
-# can state its own cost: events x this / wall time (the idea of RL-Scope, MLSys 2021, section
-# 3.4).
+# What recording costs here is measured before the job begins, so that every report can state its
+# own cost: events x this / wall time (the idea of RL-Scope, MLSys 2021, section 3.4).
 
-_CALLS = 1000
-_ROUNDS = 5
-_SAMPLES, _TOKENS = 10, 1000
+_CALLS, _ROUNDS = 1000, 5
+_SAMPLES, _TOKENS = 10, 1000  # of each
 
 
 def recording_costs(tokens: bool = False) -> dict[str, int]:
-    """CPU nanoseconds of one event as a hooked job pays for it, the wrapper around the call,
-    batches and page faults included: `event_cost_ns` of a span, `row_cost_ns` of a row with an id
-    that is completed when the call returns, and where they are to be captured `token_cost_ns` of a
-    token of a response that is a list. Medians of a few rounds of a real recorder in a temporary
-    run; takes about 30 ms. Empty where this process records already. Errors: OSError."""
+    """CPU nanoseconds of one event as a hooked job pays for it, with the wrapper around the call,
+    batches and page faults: `event_cost_ns` of a span, `row_cost_ns` of a row with an id that is
+    completed when the call returns, and with `tokens` `token_cost_ns` of a token of a response that
+    is a list. Medians of a few rounds in a temporary run; takes about 30 ms. Empty where this
+    process records already. Errors: OSError."""
     if recording.active() is not None:
         return {}
-    with _temporary_folder() as folder, _capturing(tokens):
+    before = dict(recording.writers), recording.capture_tokens
+    folder = tempfile.mkdtemp(prefix="rltrace-")
+    try:
+        if tokens:
+            token_capture.start()
         create_run(folder, [], {}, "")
         recorder = recording.start(folder)
-        try:
-            costs = {
-                "event_cost_ns": _cpu_ns(Hook("calibration:span", "other")),
-                "row_cost_ns": _cpu_ns(Hook("calibration:row", before=_begin, after=_complete)),
-            }
-            if tokens and recorder is not None:
-                costs["token_cost_ns"] = _token_cost_ns(recorder)
-        finally:
-            recording.stop()
-    return costs
-
-
-@contextmanager
-def _capturing(tokens: bool) -> Iterator[None]:
-    """With recorders that capture tokens, where that is wanted."""
-    before = dict(recording.writers), recording.capture_tokens
-    if tokens:
-        token_capture.start()
-    try:
-        yield
+        costs = {
+            "event_cost_ns": _cpu_ns(Hook("calibration:span", "other")),
+            "row_cost_ns": _cpu_ns(Hook("calibration:row", before=_begin, after=_complete)),
+        }
+        if tokens and recorder is not None:
+            costs["token_cost_ns"] = _token_cost_ns(recorder)
+        return costs
     finally:
+        recording.stop()
         recording.writers, recording.capture_tokens = before
+        for path, _, files in os.walk(folder, topdown=False):
+            for name in files:  # `rmtree` needs a descriptor for each level, and none may be left
+                os.unlink(os.path.join(path, name))
+            os.rmdir(path)
 
 
 def _token_cost_ns(recorder: recording.Recorder) -> int:
-    """Of samples of `_TOKENS` tokens each."""
     response = list(range(_TOKENS))
     row = recorder.append("trajectories", start_ns=time.monotonic_ns(), trajectory=1)
 
     def capture(_: str) -> None:
         recorder.capture(row, response=response)
 
-    return max(
-        1, round(median(_round(capture, _SAMPLES) for _ in range(_ROUNDS)) / _SAMPLES / _TOKENS)
-    )
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[str]:
-    """As of `tempfile`, which cannot remove a folder when no descriptor is left for each level."""
-    folder = tempfile.mkdtemp(prefix="rltrace-")
-    try:
-        yield folder
-    finally:
-        for path, folders, files in os.walk(folder, topdown=False):
-            for name in files:
-                os.unlink(os.path.join(path, name))
-            for name in folders:
-                os.rmdir(os.path.join(path, name))
-        os.rmdir(folder)
+    sample_ns = median(_round(capture, _SAMPLES) for _ in range(_ROUNDS)) / _SAMPLES
+    return max(1, round(sample_ns / _TOKENS))
 
 
 def _begin(call: Call) -> None:
@@ -257,10 +226,8 @@ def _round(function: Callable[[str], None], calls: int = _CALLS) -> int:
 
 @dataclass(frozen=True)
 class WrapOptions:
-    """`hooks` are the user's own as `"module:qualname=stage"`, `probe` delays stages, `live` says a
-    line a step, `log_steps` puts the figures of steps into what the job logs, `sync` has its
-    weights moved by rltrace.sync, `ship` is the URL of a folder to which the run is shipped,
-    `capture_tokens` has the token ids of samples recorded."""
+    """`hooks` are the user's own as `"module:qualname=stage"`, `log_steps` puts the figures of
+    steps into what the job logs, `ship` is the URL of a folder to which the run is shipped."""
 
     hooks: tuple[str, ...] = ()
     probe: Design | None = None
@@ -275,26 +242,22 @@ class WrapOptions:
         said: dict[str, Any] = {"hooks": list(self.hooks)}
         if self.probe is not None:
             said["probe"] = self.probe.settings()
-        if self.sync:
-            said["sync"] = True
-        if self.capture_tokens:
-            said[CAPTURE_TOKENS] = True
-        return said
+        return said | {name: True for name in ("sync", CAPTURE_TOKENS) if getattr(self, name)}
 
     def variables(self) -> dict[str, str]:
-        """What processes of the run find in their environment, where it is shipped to aside."""
+        """What processes of the run find in their environment, but for where it is shipped to."""
         found = self.replaced()
         if self.probe is not None:
-            found[PROBE_VARIABLE] = self.probe.text()
+            found[boot.PROBE_VARIABLE] = self.probe.text()
         if self.capture_tokens:
-            found[CAPTURE_VARIABLE] = "1"
+            found[boot.CAPTURE_VARIABLE] = "1"
         if self.log_steps:
-            found[LOG_STEPS_VARIABLE] = "1"
+            found[boot.LOG_STEPS_VARIABLE] = "1"
         return found
 
     def replaced(self) -> dict[str, str]:
         """The part of it that a command within an outer run has, too."""
-        return {SYNC_VARIABLE: ";".join(REPLACEMENTS)} if self.sync else {}
+        return {boot.SYNC_VARIABLE: ";".join(REPLACEMENTS)} if self.sync else {}
 
     def left_to_the_outer_run(self) -> list[str]:
         """Where a wrap joins the run that it is in: what that decides, a sentence each."""
@@ -316,28 +279,28 @@ _environment_before: dict[str, str] = {}
 
 def start(out: str | Path | None) -> Path | None:
     global _began, _environment_before
-    active = recorder.active()
+    active = recording.active()
     if active is not None:
         return Path(active.run_dir)
-    asked = Path(out) if out is not None else None
     try:
-        path, why, *_ = make_run(list(sys.orig_argv), asked, started_by="rltrace.start")
+        asked = Path(out) if out is not None else None
+        path, why, *_ = make_run(sys.orig_argv, asked, started_by="rltrace.start")
     except OSError as error:
-        recorder.to_stderr(f"cannot record into {out or '.'}: {error}; the job goes on")
+        recording.to_stderr(f"cannot record into {out or '.'}: {error}; the job goes on")
         return None
     if why:
-        recorder.to_stderr(f"{why}; this one goes to {path}")
+        recording.to_stderr(f"{why}; this one goes to {path}")
     _environment_before = dict(os.environ)
     os.environ.update(traced_environment(str(path), ()))
     os.environ.pop(boot.CAPTURE_VARIABLE, None)  # of a run before: nobody has asked for this one's
     boot.boot()
-    if recorder.start(str(path)) is None:
+    if recording.start(str(path)) is None:
         _restore_environment()
         return None
     start_agent(path)
     _began = path
     if Idle.decorated:
-        recorder.to_stderr(
+        recording.to_stderr(
             f"{Idle.decorated} functions were decorated before rltrace.start() and stay "
             "unrecorded: start first, or run under `rltrace wrap`"
         )
@@ -346,10 +309,10 @@ def start(out: str | Path | None) -> Path | None:
 
 def stop() -> None:
     global _began
-    active = recorder.active()
+    active = recording.active()
     if active is not None and active.open_step is not None:
         active.open_step.end()
-    recorder.stop()
+    recording.stop()
     if _began is not None:
         _restore_environment()
         with suppress(OSError, RltraceError):  # the directory may be gone: the job goes on
@@ -361,7 +324,6 @@ def stop() -> None:
 def _restore_environment() -> None:
     """Takes back what `start` set."""
     for name in ("PYTHONPATH", *(name for name in os.environ if name.startswith("RLTRACE_"))):
+        os.environ.pop(name, None)
         if name in _environment_before:
             os.environ[name] = _environment_before[name]
-        else:
-            os.environ.pop(name, None)

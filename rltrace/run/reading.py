@@ -1,4 +1,4 @@
-"""Runs as commands read them: one of which nothing is left to be told is refused, in a sentence."""
+"""Opens runs for commands, and refuses those that tell nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def open_readable(path: Path) -> Run:
-    """Opens a run. Errors: `RltraceError` when there is none, or nothing of it can be read."""
+    """Errors: `RltraceError` when there is no run, or nothing of it can be read."""
     from rltrace.trace.read.run_losses import check_readable
 
     run = rltrace.open_run(path)
@@ -22,8 +22,8 @@ def open_readable(path: Path) -> Run:
 
 
 def check_followed(job: Job, found: bool) -> None:
-    """Errors: `RltraceError` for a run that is over and of which nothing can be read. It is opened
-    only where nothing was `found` by who follows it."""
+    """Errors: `RltraceError` for a run that is over and of which nothing can be read, which is
+    looked at only where nothing was `found` by who follows it."""
     from rltrace.analysis.live.snapshot import DELETED
 
     if job.is_over and job.state != DELETED and not found:

@@ -29,8 +29,8 @@ _ANY_HEIGHT = 200
 
 
 def snapshot(path: Path) -> Snapshot:
-    """What is known of a run now. Errors: `RltraceError` when there is none, or it is over
-    and nothing of it can be read."""
+    """What is known of a run now. Errors: `RltraceError` when there is none, or it is over and
+    nothing of it can be read."""
     state = LiveState(path)
     time.sleep(_SETTLE_S)  # what was ending as it was read is complete by now
     state.poll()
@@ -45,8 +45,8 @@ def show_once(path: Path, console: Console) -> None:
 
 
 def watch(path: Path, console: Console, interval_s: float = INTERVAL_S) -> Job:
-    """Shows a run on the whole screen until somebody presses q or Ctrl-C; what became of the job
-    as of then. Errors: as `snapshot`."""
+    """Shows a run on the whole screen until somebody presses q or Ctrl-C; the job as of then.
+    Errors: as `snapshot`."""
     state = LiveState(path, sparing=SPARING)
     shown = _checked(state)
     with _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
@@ -61,7 +61,6 @@ def watch(path: Path, console: Console, interval_s: float = INTERVAL_S) -> Job:
 
 
 def _checked(state: LiveState) -> Snapshot:
-    """What is known, unless the run is over and there is nothing."""
     shown = state.snapshot()
     check_followed(shown.job, shown.window is not None and bool(shown.window.recent))
     return shown
@@ -95,8 +94,7 @@ def _quits(keyboard: int | None, seconds: float) -> bool:
         if keyboard is None:
             time.sleep(seconds)
             return False
-        ready, _, _ = select.select([keyboard], [], [], seconds)
-        if not ready:
+        if not select.select([keyboard], [], [], seconds)[0]:
             return False
         pressed = os.read(keyboard, 64)
         return not pressed or b"q" in pressed.lower()

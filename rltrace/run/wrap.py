@@ -1,7 +1,8 @@
-"""`rltrace wrap -- COMMAND`: runs a command with every process of it traced.
+"""`rltrace wrap`: runs a command with every process of it traced.
 
 The job comes first. Whatever goes wrong on our side is one sentence on stderr, and the command runs
-as it would have without us.
+as it would have without us. While it runs, a thread tells of each step (`EachStep`), and an agent
+that something killed is started again (`AgentKeeper`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rltrace.hooks.boot import (
-    DETACHED_VARIABLE,
-    HOOKS_VARIABLE,
-    MAIN_VARIABLE,
-    OWN_VARIABLES,
-    SHIP_VARIABLE,
-)
+from rltrace.hooks import boot
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.hooks.node_setup import made_here
 from rltrace.hooks.patch.safe_repr import describe
@@ -57,9 +52,9 @@ _say = partial(to_stderr, longest=None)
 
 
 def wrap(command: list[str], out: Path | None, asked: WrapOptions) -> int:
-    """Runs the command and returns its exit code, 128 + n when signal n ended it, 127 when there is
-    no such command, 126 when it cannot be executed. `out` is the run directory to make, by default
-    a new one in `rltrace-runs/`. Errors: `RltraceError` for wrong usage."""
+    """The exit code of the command: 128 + n when signal n ended it, 127 when there is none of that
+    name, 126 when it cannot be executed. `out` is the run directory to make, by default a new one
+    in `rltrace-runs/`. Errors: `RltraceError` for wrong usage."""
     for hook in asked.hooks:
         check_hook(hook)
     if asked.ship is not None:
@@ -85,7 +80,7 @@ def wrap(command: list[str], out: Path | None, asked: WrapOptions) -> int:
     if begun is None:
         return _run(program, command, dict(os.environ), None)
     shown, began_s = os.path.relpath(begun.run.path), time.monotonic()
-    code = _run(program, command, begun.environment, begun.run, begun.steps)
+    code = _run(program, command, begun.environment, begun)
     try:
         if begun.steps is not None:
             begun.steps.finish()
@@ -103,8 +98,7 @@ class _Begun(NamedTuple):
 
 
 def _begin(command: list[str], out: Path | None, asked: WrapOptions) -> _Begun | None:
-    """Makes the run, starts its agent, and says what is asked for in the environment; None where
-    there is no place to record into, which is said."""
+    """Makes the run and its agent; None where there is no place to record into, which is said."""
     opened = _make_run(command, out, asked)
     if opened is None:
         return None
@@ -113,11 +107,11 @@ def _begin(command: list[str], out: Path | None, asked: WrapOptions) -> _Begun |
         asked = replace(asked, probe=None, live=False, log_steps=False)
     opening.start_agent(run_dir)
     environment = opening.traced_environment(str(run_dir), asked.hooks)
-    for name in OWN_VARIABLES:
+    for name in boot.OWN_VARIABLES:
         environment.pop(name, None)  # an outer run's
     environment |= asked.variables()
     if url := shipped_to(run_dir):
-        environment[SHIP_VARIABLE] = made_here(url)
+        environment[boot.SHIP_VARIABLE] = made_here(url)
     if (probe := asked.probe) is not None:
         _say(
             f"probing {', '.join(probe.stages)}: doses of {100 * probe.dose:g} % in a quarter of "
@@ -142,9 +136,8 @@ def check_hook(text: str) -> None:
 
 
 def _cannot_run(name: str) -> int:
-    path = Path(name)
-    if "/" in name and path.exists():
-        why = "is a directory" if path.is_dir() else "is not executable"
+    if "/" in name and os.path.exists(name):
+        why = "is a directory" if os.path.isdir(name) else "is not executable"
         _say(f"{name} {why}: name a program, for instance `rltrace wrap -- python {name}`")
         return NOT_EXECUTABLE
     _say(f"{name}: command not found")
@@ -155,18 +148,15 @@ def _outer_run() -> str | None:
     """The run that we are inside of. A shell or a daemon that a job started may keep the variables
     of a run that has ended, or is deleted, for weeks: they are dropped."""
     outer = os.environ.get(RUN_VARIABLE)
-    if not outer:
-        return None
-    try:
-        over = read_run_json(outer).get("end_real_ns") is not None
-    except RltraceError:
-        over = True
-    if over and (DETACHED_VARIABLE not in os.environ or not Path(outer, RUN_FILE).exists()):
-        inherited = (RUN_VARIABLE, HOOKS_VARIABLE, MAIN_VARIABLE, DETACHED_VARIABLE)
-        for name in (*inherited, *OWN_VARIABLES):
-            os.environ.pop(name, None)
-        return None
-    return outer
+    if not outer or (boot.DETACHED_VARIABLE in os.environ and Path(outer, RUN_FILE).exists()):
+        return outer
+    with suppress(RltraceError):
+        if read_run_json(outer).get("end_real_ns") is None:
+            return outer
+    inherited = (RUN_VARIABLE, boot.HOOKS_VARIABLE, boot.MAIN_VARIABLE, boot.DETACHED_VARIABLE)
+    for name in (*inherited, *boot.OWN_VARIABLES):
+        os.environ.pop(name, None)
+    return None
 
 
 def _make_run(command: list[str], out: Path | None, asked: WrapOptions) -> opening.Opened | None:
@@ -177,14 +167,13 @@ def _make_run(command: list[str], out: Path | None, asked: WrapOptions) -> openi
         without = " and without --sync" if asked.sync else ""
         _say(f"cannot record into {where}: {why}; the job runs untraced{without}")
         return None
-    path = opened.path
     if asked.ship is not None and not opened.joined:
         try:
-            begin(path, asked.ship)
+            begin(opened.path, asked.ship)
         except OSError as error:
             _say(f"nothing is shipped to {asked.ship} yet: {error}; `rltrace ship` does it later")
     if opened.why:
-        _say(f"{opened.why}; this one goes to {path}")
+        _say(f"{opened.why}; this one goes to {opened.path}")
     return opened
 
 
@@ -195,22 +184,20 @@ def _say_line(step: StepDone) -> None:
 
 
 def _run(
-    program: str,
-    command: list[str],
-    environment: dict[str, str],
-    run: opening.Opened | None,
-    steps: EachStep | None = None,
+    program: str, command: list[str], environment: dict[str, str], begun: _Begun | None
 ) -> int:
-    made = run.path if run is not None and not run.joined else None
+    made = begun.run.path if begun is not None and not begun.run.joined else None
 
     def started(pid: int) -> None:
+        if begun is None:
+            return
         with suppress(OSError, ValueError, RltraceError):  # said when the run is completed
             if made is not None:
                 update_run_json(str(made), command_pid=pid)
-            if run is not None and run.rank is not None:
-                launcher_ranks.tell(run.path, run.rank, command_pid=pid)
-        if steps is not None:  # here the signals that are waited for are blocked
-            steps.start()
+            if begun.run.rank is not None:
+                launcher_ranks.tell(begun.run.path, begun.run.rank, command_pid=pid)
+        if begun.steps is not None:  # here the signals that are waited for are blocked
+            begun.steps.start()
 
     signals: list[int] = []
     meanwhile = AgentKeeper(made).look if made is not None else None
@@ -296,15 +283,13 @@ def in_short(run_dir: Path, within_s: float) -> str:
     return f"{last} · " if last else ""
 
 
-# --- telling of each step while the job runs: whatever goes wrong there is said once and ends the
-# telling, not the job
-
 _INTERVAL_S = 1.0
 _LAST_STEPS = 100  # of more steps between two looks the first ones are not told
 
 
 class EachStep:
-    """Calls each of `tell` with each step of the run in `path`, as it ends."""
+    """Calls each of `tell` with each step of the run in `path`, as it ends. What goes wrong there
+    is said once and ends the telling, not the job."""
 
     def __init__(self, path: Path, tell: Sequence[Callable[[StepDone], None]]) -> None:
         self._path = path
@@ -338,8 +323,8 @@ class EachStep:
                 state.poll(at_once=over)
                 if over:  # what ended just before is complete at the second look
                     state.poll(at_once=True)
-                shown = state.snapshot()
-                recent = shown.window.recent if shown.window is not None else ()
+                window = state.snapshot().window
+                recent = window.recent if window is not None else ()
                 latest_ns = recent[-1].end_ns if recent else 0
                 # What ends with a step comes in by the next look.
                 until_ns = latest_ns if over else settled_until_ns
@@ -354,11 +339,8 @@ class EachStep:
             _say(f"no more is said of steps: {type(error).__name__}: {error}")
 
 
-# --- the figures of a run's newest step in a file, for the job's own tracker to take up
-
-
 def _put_figures(run_dir: Path, step: StepDone) -> None:
-    """Errors: OSError where they cannot be written."""
+    """Into a file, for the job's own tracker to take up. Errors: OSError."""
     from rltrace.report.live_line import scalars
 
     figures = scalars(step)
@@ -367,15 +349,13 @@ def _put_figures(run_dir: Path, step: StepDone) -> None:
     write_json(str(run_dir / FILE), figures)
 
 
-# --- an agent that something killed is started again: a job of weeks keeps its readings of devices,
-# its cap and its shipping when the kernel, out of memory, has picked the agent.
-
 _FIRST_S, _LONGEST_S = 10.0, 3600.0
 """After one was started again: twice as long each time, so that what kills them all is not fed."""
 
 
 class AgentKeeper:
-    """Keeps the agent that this process has started for the run in `run_dir`."""
+    """Keeps the agent that this process has started for the run in `run_dir`: a job of weeks goes
+    on being read and shipped when the kernel, out of memory, has picked the agent."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir

@@ -1,4 +1,4 @@
-"""Runs, jobs, recorders and clocks for tests: of rltrace, of adapters, of a loop of your own.
+"""Runs, jobs, recorders and clocks for tests of rltrace, adapters, own loops.
 
     from rltrace.testing import process, report_of, run_of, turns
 
@@ -47,32 +47,22 @@ if TYPE_CHECKING:
     from rltrace.testing.workload import Workload as Workload
 
 _HOMES = {
-    "clocks": ("FakeClock", "ahead", "up_for_days"),
-    "made": (
-        "at",
-        "between",
-        "process",
-        "report_of",
-        "rows",
-        "run_from_arrays",
-        "run_of",
-        "stating",
-        "turns",
-    ),
-    "played": ("SECOND", "START_NS", "Process"),
-    "scratch": ("recording",),
-    "truth": ("StepTruth", "Truth", "known_job", "make"),
-    "workload": ("PLACEMENTS", "Workload"),
+    "clocks": "FakeClock ahead up_for_days",
+    "made": "at between process report_of rows run_from_arrays run_of stating turns",
+    "played": "SECOND START_NS Process",
+    "scratch": "recording",
+    "truth": "StepTruth Truth known_job make",
+    "workload": "PLACEMENTS Workload",
 }
-__all__ = [name for names in _HOMES.values() for name in names]
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = list(_HOME_OF)
 
 
 def __getattr__(name: str) -> object:
     """Loads what is asked for: a process that only records loads neither NumPy nor DuckDB."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"rltrace.testing.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"rltrace.testing.{_HOME_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Other clocks than this machine's: one that a test moves, and those of a machine up for days."""
+"""Clocks for tests: one that they move, others that run ahead."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ UP_FOR_DAYS = "up-for-days-0"
 
 
 def up_for_days(*recorders: Recorder, ago_s: int = 0) -> int:
-    """Has them record on the node `UP_FOR_DAYS`, with times of their own: this machine may not have
-    been up for as long as a test looks back. Returns the time so long ago, by that node's monotonic
-    clock."""
+    """Has them record on the node `UP_FOR_DAYS`: this machine may not have been up for as long as a
+    test looks back. Returns the time so long ago, by that node's monotonic clock."""
     now_ns = (10 * A_DAY_S - ago_s) * 10**9
     real_ns = time.time_ns() - ago_s * 10**9
     clock = {"monotonic_ns": now_ns, "real_ns": real_ns, "bracket_ns": 1}
@@ -42,8 +41,7 @@ def ahead(seconds: int = A_DAY_S) -> list[str]:
 
 
 class FakeClock:
-    """While its block lasts, these recorders' rows are timed by a clock that stands still until it
-    is moved:
+    """In its block these recorders' rows are timed by a clock that stands still until it is moved:
 
         with recording(path) as recorder, FakeClock(recorder) as clock:
             with rltrace.span("train"):
@@ -58,8 +56,8 @@ class FakeClock:
         if not recorders:
             raise ValueError("whose clock? FakeClock(recorder): what `recording` gives")
         self.now_ns = up_for_days(*recorders, ago_s=A_DAY_S)
+        began_ns = time.time_ns() - A_DAY_S * 10**9
         for recorder in recorders:
-            began_ns = time.time_ns() - A_DAY_S * 10**9
             update_run_json(recorder.run_dir, start_real_ns=began_ns, node=UP_FOR_DAYS)
         self._replaced: list[object] = []
 

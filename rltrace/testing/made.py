@@ -1,4 +1,4 @@
-"""Runs made by hand, span by span or from arrays, and written as real run directories."""
+"""Runs made by hand, from spans or arrays, as real directories."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def between(start_s: float, end_s: float) -> Interval:
 
 def process(role: str, *spans: tuple[Any, ...], rank: int = 0, **more: Any) -> Process:
     """A process with spans `(stage, start_s, end_s)` or `(stage, start_s, end_s, lane)`. A stage is
-    the vocabulary's word ("train") or code; `("step", n)` is the step of that number. Errors:
-    `RltraceError` for a word that is no stage, and for spans of another form. What a broken clock
-    may have written, an end before its start, is written."""
+    the vocabulary's word ("train") or code; `("step", n)` is the step of that number. An end before
+    its start is written, as a broken clock may. Errors: `RltraceError` for a word that is no stage,
+    and for spans of another form."""
     made = Process(role, rank, 0, **more)
     for span in spans:
         if not isinstance(span, tuple) or len(span) not in (3, 4):
@@ -77,8 +77,7 @@ def rows(made: Process, table: str, **columns: Any) -> Process:
     other lengths, and spans, which `process` takes."""
     if table == "spans":
         raise RltraceError("spans come with the process: process(role, (stage, start_s, end_s))")
-    arrays = {name: np.array(values) for name, values in _checked(table, columns).items()}
-    made.rows(table, **arrays)
+    made.rows(table, **{name: np.array(v) for name, v in _checked(table, columns).items()})
     return made
 
 
@@ -125,8 +124,8 @@ def run_from_arrays(
             raise RltraceError("spans need stage, start_s and end_s")
         stages = [_stage(stage) for stage in columns["stage"]]
         columns["stage"] = [int(stage) for stage in stages]
-        named: dict[str, list[Any]] = {"name": [word(stage) for stage in stages]}
-        columns = {**named, "lane": [MAIN_LANE] * len(stages), **columns}
+        columns.setdefault("name", [word(stage) for stage in stages])
+        columns.setdefault("lane", [MAIN_LANE] * len(stages))
         unknown = [-1] * len(stages)
         made.spans += zip(*(columns.get(name, unknown) for name in known), strict=True)
     return run_of(path, made, **{"end_real_ns": ended_ns + SECOND, **meta})
@@ -140,8 +139,7 @@ def _code(kind: type[IntEnum], said: str) -> Any:
     for member in kind:
         if word(member) == said:
             return member
-    what = "stage" if kind is Stage else kind.__name__.lower()
-    raise RltraceError(f"{said} is no {what}: {', '.join(map(word, kind))}")
+    raise RltraceError(f"{said} is no {kind.__name__.lower()}: {', '.join(map(word, kind))}")
 
 
 def _checked(table: str, given: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -160,8 +158,8 @@ def _checked(table: str, given: Mapping[str, Any]) -> dict[str, list[Any]]:
         if name in lists and len(lists[name]) != size:
             raise RltraceError(f"{table}: {name} has {len(lists[name])} rows, others have {size}")
         columns[of.name] = [_value(of, v, in_s) for v in lists.get(name, [values] * size)]
-    if TABLES[table].columns[0].name not in columns:
-        marker = TABLES[table].columns[0].name.replace("_ns", "_s")
+    if (marker := TABLES[table].columns[0].name) not in columns:
+        marker = marker.replace("_ns", "_s")
         raise RltraceError(f"{table} need {marker}, without which a row is none")
     return columns
 
@@ -186,7 +184,7 @@ def report_of(run: Run) -> dict[str, Any]:
 
 
 def summarize(run: trace.OpenedRun, **options: Any) -> Summary:
-    """All that its report shows; options are those of `RunAnalysis` and of `summary_of`."""
+    """`options` are those of `RunAnalysis` and of `summary_of`."""
     how = {name: options.pop(name) for name in ("figures", "predict") if name in options}
     return summary_of(RunAnalysis(run, **options), **how)
 

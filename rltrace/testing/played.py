@@ -1,4 +1,4 @@
-"""What a played-out workload consists of: processes with their rows, batches of samples, steps."""
+"""What a played-out workload consists of: processes, batches of samples, steps."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rltrace.trace.vocabulary import Stage
 Ints = NDArray[np.int64]
 Column = NDArray[np.generic]
 Interval = tuple[int, int]
+
+SpanRow = tuple[int, int, str, int, int, int, int, int, int, int, int]
 
 SECOND = 1_000_000_000
 START_NS = 1_790_000_000 * SECOND
@@ -27,9 +29,7 @@ class Process:
     rank: int
     node: int
     devices: tuple[int, ...] = ()
-    spans: list[tuple[int, int, str, int, int, int, int, int, int, int, int]] = field(
-        default_factory=list
-    )
+    spans: list[SpanRow] = field(default_factory=list)
     columns: dict[str, list[dict[str, Column]]] = field(default_factory=dict)
     inner: list[Interval] = field(default_factory=list)  # where extra inner spans go
 
@@ -45,18 +45,17 @@ class Process:
         tokens: int = -1,
         size: int = -1,
     ) -> None:
-        """Record a span over `interval`; the policy version is the step's."""
+        """The policy version is the step's."""
         row = (*interval, name, int(stage), phase, step, step, lane, tokens, size, -1)
         self.spans.append(row)
 
     def rows(self, table: str, **columns: Column) -> None:
-        """Record rows of another table, column by column."""
         self.columns.setdefault(table, []).append(columns)
 
 
 @dataclass
 class PlayedBatch:
-    """The samples generated during one step (arrays by sample)."""
+    """The samples generated during one step; arrays of shape (samples,)."""
 
     step: int
     trajectory: Ints

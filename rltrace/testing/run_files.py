@@ -1,10 +1,13 @@
-"""A timeline written as a run directory: stock Arrow IPC streams, names, processes, clocks."""
+"""Writes a played-out workload as a run directory, once or repeated.
+
+Its segments are stock Arrow IPC streams. A long run is the rows of a short one, again and again.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,12 @@ from rltrace.testing.played import (
     SECOND,
     START_NS,
     WEIGHTS_LANE,
-    Interval,
     Process,
     Timeline,
     period_ns,
 )
 from rltrace.testing.workload import Workload
-from rltrace.trace.read.segment_batches import unknown
+from rltrace.trace.read.segment_batches import dtype, unknown
 from rltrace.trace.run_dir import (
     CLOCKS,
     NAMES,
@@ -36,8 +38,6 @@ from rltrace.trace.run_dir import (
 from rltrace.trace.schema import TABLES, Table
 from rltrace.trace.vocabulary import Stage
 
-ARROW = {"b": pa.int8(), "i": pa.int32(), "q": pa.int64(), "f": pa.float32(), "d": pa.float64()}
-DTYPE: dict[str, Any] = {kind: arrow.to_pandas_dtype() for kind, arrow in ARROW.items()}
 BATCH_ROWS = 8192
 SEGMENT_ROWS = 1_200_000
 RTT_NS = 80_000
@@ -45,22 +45,19 @@ EXCHANGE_NS = 60 * SECOND
 EMPTY_ROWS = 100  # space that was allocated and never used, at the end of each last batch
 SPAN_COLUMNS = [c.name for c in TABLES["spans"].columns]
 
+Columns = dict[str, NDArray[Any]]
+
 
 def write(path: Path, load: Workload, timeline: Timeline) -> int:
     """Write the run; returns the number of span rows. Errors: FileExistsError, OSError."""
-    settings = {"synthetic": asdict(load)}
-    create_run(str(path), ["python", "train.py"], settings, "synthetic")
+    create_run(str(path), ["python", "train.py"], {"synthetic": asdict(load)}, "synthetic")
     clocks = [_Clock(node) for node in range(load.nodes)]
     repeats = Repeats.of(load, timeline)
-    end = timeline.steps[-1].window[1] + SECOND if timeline.steps else START_NS + SECOND
+    end = (timeline.steps[-1].window[1] if timeline.steps else START_NS) + SECOND
     end += (repeats.count - 1) * repeats.period_ns
-    update_run_json(
-        str(path),
-        start_real_ns=START_NS,
-        end_real_ns=end,
-        exit_code=0 if load.kill_step < 0 else 1,
-        node=clocks[0].node,
-    )
+    code = 0 if load.kill_step < 0 else 1
+    told = {"start_real_ns": START_NS, "end_real_ns": end, "exit_code": code}
+    update_run_json(str(path), **told, node=clocks[0].node)
     for clock in clocks:
         clock.write(path, end, clocks[0])
     coarse = sum(len(p.spans) for p in timeline.processes)
@@ -70,8 +67,10 @@ def write(path: Path, load: Workload, timeline: Timeline) -> int:
     for pid, process in enumerate(timeline.processes, 4001):
         files = _ProcessFiles(path, load, process, pid, clocks[process.node], repeats)
         total += files.write(each)
-    if load.torn:
-        _tear(path)
+    if load.torn:  # a segment that was cut inside its first batch, and a file that is no Arrow
+        whole = min((path / "spans").glob("*.arrows"))
+        (path / "spans" / "node0-9001-1.0.arrows").write_bytes(whole.read_bytes()[:1500])
+        (path / "spans" / "node0-9002-1.0.arrows").write_text("this is not an Arrow stream\n")
     return total
 
 
@@ -84,50 +83,40 @@ class _Clock:
         self.zero_ns = START_NS - (3600 + 7200 * node) * SECOND - node * 123_456_789
         self.real_error_ns = 5 * SECOND * node
 
+    def pair(self, now: int) -> dict[str, int]:
+        real_ns = now + self.real_error_ns
+        return {"monotonic_ns": now - self.zero_ns, "real_ns": real_ns, "bracket_ns": 200}
+
     def write(self, path: Path, end: int, reference: _Clock) -> None:
         lines: list[dict[str, Any]] = []
+        offset = {"offset_ns": self.zero_ns - reference.zero_ns, "rtt_ns": RTT_NS}
         for now in range(START_NS, end, 5 * SECOND):
-            monotonic = now - self.zero_ns
-            real = now + self.real_error_ns
-            lines.append(
-                {"kind": "pair", "monotonic_ns": monotonic, "real_ns": real, "bracket_ns": 200}
-            )
+            lines.append({"kind": "pair", **self.pair(now)})
             if reference is not self and (now - START_NS) % EXCHANGE_NS == 0:
-                offset = self.zero_ns - reference.zero_ns
-                lines.append(
-                    {
-                        "kind": "exchange",
-                        "peer": reference.node,
-                        "at_ns": monotonic,
-                        "offset_ns": offset,
-                        "rtt_ns": RTT_NS,
-                    }
-                )
+                at = {"peer": reference.node, "at_ns": now - self.zero_ns}
+                lines.append({"kind": "exchange", **at, **offset})
         text = "".join(dumps(line) + "\n" for line in lines)
         (path / CLOCKS / f"{self.node}.jsonl").write_text(text)
 
 
+@dataclass
 class _ProcessFiles:
-    def __init__(
-        self,
-        path: Path,
-        load: Workload,
-        process: Process,
-        pid: int,
-        clock: _Clock,
-        repeats: Repeats,
-    ) -> None:
-        self.path, self.load, self.process, self.clock = path, load, process, clock
-        self.repeats = repeats
-        self.pid = pid
-        self.who = f"node{process.node}-{pid}-{3600 + pid}"
-        self.names: dict[str, int] = {}
+    path: Path
+    load: Workload
+    process: Process
+    pid: int
+    clock: _Clock
+    repeats: Repeats
+    names: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def who(self) -> str:
+        return f"node{self.process.node}-{self.pid}-{3600 + self.pid}"
 
     def write(self, inner_each: int) -> int:
-        """Write everything of this process; returns its number of spans."""
+        """Returns the number of spans."""
         self._describe()
-        spans = self._spans(inner_each)
-        total = self._table(TABLES["spans"], spans)
+        total = self._table(TABLES["spans"], self._spans(inner_each))
         for table, parts in self.process.columns.items():
             joined = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
             self._table(TABLES[table], joined)
@@ -137,7 +126,12 @@ class _ProcessFiles:
 
     def _describe(self) -> None:
         load, process = self.load, self.process
-        start = START_NS - self.clock.zero_ns
+        devices: list[str] | None = [str(device) for device in process.devices] or None
+        if process.role == "agent":
+            devices = [load.gpu_name] * len(range(process.node, load.gpus, load.nodes))
+            if not devices:
+                problem = {"what": "no-gpu", "detail": "NVML library not found"}
+                (self.path / PROBLEMS / f"{self.who}.jsonl").write_text(json.dumps(problem) + "\n")
         described = {
             "who": self.who,
             "host": f"node{process.node}",
@@ -148,26 +142,16 @@ class _ProcessFiles:
             "time_ns": 4026531834,
             "argv": ["python", "train.py"],
             "python": "3.11.9",
-            "start_ns": start,
-            "clock": {
-                "monotonic_ns": start,
-                "real_ns": START_NS + self.clock.real_error_ns,
-                "bracket_ns": 200,
-            },
+            "start_ns": START_NS - self.clock.zero_ns,
+            "clock": self.clock.pair(START_NS),
             "role": process.role,
             "rank": process.rank,
-            "devices": [str(device) for device in process.devices] or None,
+            "devices": devices,
             "adapter": "synthetic",
             "versions": {},
             "parameters": 7_615_616_512 if process.role == "learner" else -1,
             "cores": load.cores_per_node,
         }
-        if process.role == "agent":
-            names = [load.gpu_name for gpu in range(load.gpus) if gpu % load.nodes == process.node]
-            described["devices"] = names
-            if not names:
-                problem = {"what": "no-gpu", "detail": "NVML library not found"}
-                (self.path / PROBLEMS / f"{self.who}.jsonl").write_text(json.dumps(problem) + "\n")
         (self.path / PROCESS / f"{self.who}.json").write_text(json.dumps(described) + "\n")
 
     def _spans(self, inner_each: int) -> Columns:
@@ -176,19 +160,19 @@ class _ProcessFiles:
         coarse = np.array(named, np.int64).reshape(len(rows), len(SPAN_COLUMNS))
         columns: Columns = {name: coarse[:, i] for i, name in enumerate(SPAN_COLUMNS)}
         if inner_each and self.process.inner:
-            inner = self._inner(self.process.inner, inner_each)
+            inner = self._inner(inner_each)
             columns = {k: np.concatenate([v, inner[k]]) for k, v in columns.items()}
         # A process stores a span as it begins, so its rows are in the order of their beginnings.
         order = np.argsort(columns["start_ns"], kind="stable")
         return {k: v[order] for k, v in columns.items()}
 
-    def _inner(self, intervals: list[Interval], each: int) -> Columns:
-        """`each` decode batches back to back inside every interval."""
-        edges = np.array(intervals, np.int64)
+    def _inner(self, each: int) -> Columns:
+        """`each` decode batches back to back inside every inner interval."""
+        edges = np.array(self.process.inner, np.int64)
         parts = np.arange(each + 1, dtype=np.float64) / each
         cuts = edges[:, :1] + (parts * (edges[:, 1:] - edges[:, :1])).astype(np.int64)
-        n = len(intervals) * each
-        step = np.repeat(np.arange(len(intervals)), each)
+        n = len(edges) * each
+        step = np.repeat(np.arange(len(edges)), each)
         columns: Columns = {name: np.full(n, -1, np.int32) for name in SPAN_COLUMNS}
         columns["start_ns"] = cuts[:, :-1].ravel()
         columns["end_ns"] = np.maximum(cuts[:, 1:] - 1, cuts[:, :-1]).ravel()
@@ -218,8 +202,8 @@ class _ProcessFiles:
                     writer = pa.ipc.new_stream(target, _schema(table))
                     segment += 1
                 last = min(first + BATCH_ROWS, n)
-                batch = self._batch(table, block, first, last, pad=is_last and last == n)
-                writer.write_batch(batch)
+                pad = is_last and last == n
+                writer.write_batch(self._batch(table, block, first, last, pad))
                 written += last - first
         if writer is not None:
             writer.close()
@@ -237,35 +221,25 @@ class _ProcessFiles:
     ) -> pa.RecordBatch:
         arrays = []
         for number, column in enumerate(table.columns):
-            dtype = DTYPE[column.kind]
+            kind = dtype(table, number)
             if column.name not in columns:
                 values = unknown(table, number, last - first)
             else:
-                values = columns[column.name][first:last].astype(dtype, copy=False)
+                values = columns[column.name][first:last].astype(kind, copy=False)
             if column.is_time:
                 values = np.where(values < 0, -1, values - self.clock.zero_ns)
             if pad:
-                empty = np.frombuffer(b"\xff" * EMPTY_ROWS * np.dtype(dtype).itemsize, dtype)
-                is_marker = column is table.columns[0]
-                values = np.concatenate([values, np.zeros_like(empty) if is_marker else empty])
-            arrays.append(pa.array(values, ARROW[column.kind]))
+                byte = b"\0" if number == 0 else b"\xff"  # the first column marks stored rows
+                empty = np.frombuffer(byte * EMPTY_ROWS * kind.itemsize, kind)
+                values = np.concatenate([values, empty])
+            arrays.append(pa.array(values))
         return pa.RecordBatch.from_arrays(arrays, schema=_schema(table))
 
 
 def _schema(table: Table) -> pa.Schema:
-    return pa.schema([pa.field(c.name, ARROW[c.kind], nullable=False) for c in table.columns])
+    kinds = {c.name: pa.from_numpy_dtype(dtype(table, i)) for i, c in enumerate(table.columns)}
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])
 
-
-def _tear(path: Path) -> None:
-    """Leave a segment that was cut inside its first batch and a file that is no Arrow at all."""
-    whole = min((path / "spans").glob("*.arrows"))
-    (path / "spans" / "node0-9001-1.0.arrows").write_bytes(whole.read_bytes()[:1500])
-    (path / "spans" / "node0-9002-1.0.arrows").write_text("this is not an Arrow stream\n")
-
-
-# --- The rows of a played-out workload, written again and again: long runs without playing them.
-
-Columns = dict[str, NDArray[Any]]
 
 BLOCK_ROWS = 400_000
 _COUNTED = ("step", "version", "first_version", "last_version", "reference_version")
@@ -276,7 +250,7 @@ _63 = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Repeats:
-    """So many times, each `period_ns` and `steps` after the one before."""
+    """The rows of a run `count` times, each `period_ns` and `steps` after the one before."""
 
     count: int
     period_ns: int
@@ -297,8 +271,7 @@ class Repeats:
         if table.name == "samples":  # they are read past the last step, where the next repeat is
             kept = columns[marker] < START_NS + self.period_ns
             columns = {name: values[kept] for name, values in columns.items()}
-        rows = len(columns[marker])
-        at_once = max(1, BLOCK_ROWS // max(1, rows))
+        at_once = max(1, BLOCK_ROWS // max(1, len(columns[marker])))
         for first in range(0, self.count, at_once):
             last = min(self.count, first + at_once)
             yield self._block(table, columns, first, last), last == self.count
@@ -314,10 +287,8 @@ class Repeats:
                 tiled = np.where(tiled > 0, tiled + repeat * self.period_ns, tiled)
             elif name in _COUNTED:
                 tiled = np.where(tiled >= 0, tiled + repeat * self.steps, tiled)
-            elif name in _IDS:
-                tiled = np.where(tiled >= 0, (tiled + repeat * _OTHER_ID) & _63, tiled)
-            elif name == "lane":  # a sample's own
-                own = tiled > WEIGHTS_LANE
+            elif name in (*_IDS, "lane"):
+                own = tiled > WEIGHTS_LANE if name == "lane" else tiled >= 0
                 tiled = np.where(own, (tiled + repeat * _OTHER_ID) & _63, tiled)
             found[name] = tiled
         if "step" not in found:

@@ -1,15 +1,15 @@
-"""A workload played out: which process did what when (Unix nanoseconds), step by step."""
+"""Plays a workload out: which process did what when, step by step."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rltrace.testing.played import (
     MAIN_LANE,
     SECOND,
     START_NS,
     WEIGHTS_LANE,
+    Column,
     Interval,
     Ints,
     PlayedBatch,
@@ -29,7 +29,7 @@ def ids(kind: int, numbers: Ints) -> Ints:
 
 
 def play(load: Workload) -> Timeline:
-    """Play `load` out, deterministic in its seed."""
+    """Deterministic in the seed of `load`; times are Unix ns."""
     return _Player(load).run()
 
 
@@ -37,21 +37,17 @@ class _Player:
     def __init__(self, load: Workload) -> None:
         self.load = load
         self.rng = np.random.default_rng(load.seed)
+        gpus, half = range(load.gpus), (load.gpus + 1) // 2
         shared = load.placement == "colocated"
-        gpus = list(range(load.gpus))
-        half = gpus if shared else gpus[: (load.gpus + 1) // 2]
-        rest = gpus if shared else gpus[(load.gpus + 1) // 2 :]
 
-        def pool(role: str, count: int, devices: list[int]) -> list[Process]:
-            return [
-                Process(role, i, i % load.nodes, tuple(devices[i::count])) for i in range(count)
-            ]
+        def pool(role: str, count: int, of: range) -> list[Process]:
+            return [Process(role, i, i % load.nodes, tuple(of[i::count])) for i in range(count)]
 
         self.driver = Process("driver", 0, 0)
-        self.rollout = pool("rollout", load.rollout_workers, half)
-        self.reward = pool("reward", load.reward_workers, [])
-        self.learners = pool("learner", load.learners, rest)
-        self.agents = pool("agent", load.nodes, [])
+        self.rollout = pool("rollout", load.rollout_workers, gpus if shared else gpus[:half])
+        self.reward = pool("reward", load.reward_workers, gpus[:0])
+        self.learners = pool("learner", load.learners, gpus if shared else gpus[half:])
+        self.agents = pool("agent", load.nodes, gpus[:0])
         self.live = list(self.rollout)
         self.steps: list[StepPlan] = []
         self.batches: list[PlayedBatch] = []
@@ -65,10 +61,13 @@ class _Player:
         processes = [self.driver, *self.rollout, *self.reward, *self.learners, *self.agents]
         return Timeline(processes, self.steps, self.batches)
 
+    def _slow(self, step: int) -> float:
+        return self.load.warmup_factor if step < self.load.warmup_steps else 1.0
+
     def _seconds(self, seconds: float, step: int) -> int:
         """A stage's length in this step, ns."""
-        slow = self.load.warmup_factor if step < self.load.warmup_steps else 1.0
-        return int(seconds * slow * np.exp(self.load.jitter * self.rng.standard_normal()) * SECOND)
+        drawn = np.exp(self.load.jitter * self.rng.standard_normal())
+        return int(seconds * self._slow(step) * drawn * SECOND)
 
     def _step(self, step: int, start: int) -> int:
         load = self.load
@@ -79,24 +78,23 @@ class _Player:
             (Stage.LOGPROB, "compute_log_prob", self._seconds(load.logprob_s, step)),
             (Stage.TRAIN, "update_actor", self._seconds(load.train_s, step)),
         ]
-        work = sum(length for _, _, length in learning)
         sync = self._seconds(load.sync_s, step)
-        now = start
         if load.placement == "colocated":
-            now = self._switch(plan, now, "wake_up")
+            now = self._switch(plan, start, "wake_up")
             now = self._actors(plan, now)
             now = self._learn(plan, now, learning)
             now = self._switch(plan, now, "sleep")
             now = self._sync(plan, now, sync)
         elif load.placement == "disaggregated":
-            ready = self._actors(plan, now)
-            hidden = min(int(load.train_overlap * work), ready - now)
+            ready = self._actors(plan, start)
+            work = sum(length for _, _, length in learning)
+            hidden = min(int(load.train_overlap * work), ready - start)
             now = self._learn(plan, ready - hidden, learning)
             now = self._sync(plan, max(now, ready), sync)
         else:
             is_async = load.placement == "async"
-            ready = self._actors(plan, now)
-            done = self._learn(plan, now, learning)
+            ready = self._actors(plan, start)
+            done = self._learn(plan, start, learning)
             done = self._sync(plan, done, sync) if is_async else done
             now = max(ready, done)
             if now > done:
@@ -139,10 +137,9 @@ class _Player:
     def _batch(self, plan: StepPlan, start: int) -> PlayedBatch:
         load, rng, step = self.load, self.rng, plan.step
         n = load.prompts * load.group
-        slow = load.warmup_factor if plan.warmup else 1.0
         lengths = load.median_tokens * np.exp(load.sigma * rng.standard_normal(n))
         tokens = np.clip(lengths, 1, load.max_tokens).astype(np.int64)
-        seconds = (load.first_token_s + tokens * load.seconds_per_token) * slow
+        seconds = (load.first_token_s + tokens * load.seconds_per_token) * self._slow(step)
         spent = (seconds * SECOND).astype(np.int64)
         env = np.zeros(n, np.int64)
         if load.env_s:
@@ -156,6 +153,9 @@ class _Player:
         if load.placement == "async" and step:
             version -= rng.random(n) < load.mixed
         version[rng.random(n) < load.unknown_versions] = -1
+        lag = np.full(n, int(load.placement == "one-step-off"))
+        if load.placement == "async":
+            lag = rng.choice(len(load.lags), n, p=np.asarray(load.lags) / sum(load.lags))
         batch = PlayedBatch(
             step=step,
             trajectory=ids(1, number),
@@ -167,20 +167,13 @@ class _Player:
             worker=worker,
             alive=alive,
             first_version=version,
-            used_step=step + self._delay(n),
+            used_step=step + lag.astype(np.int64),
             fate=np.full(n, int(Fate.TRAINED)),
             value=(rng.random(n) < 0.5).astype(np.float64),
         )
         self._fates(batch)
         self.batches.append(batch)
         return batch
-
-    def _delay(self, n: int) -> Ints:
-        """Steps between the step in which a sample is generated and the one that trains on it."""
-        if self.load.placement == "async":
-            weights = np.asarray(self.load.lags) / sum(self.load.lags)
-            return self.rng.choice(len(weights), n, p=weights).astype(np.int64)
-        return np.full(n, int(self.load.placement == "one-step-off"))
 
     def _fates(self, batch: PlayedBatch) -> None:
         """Draw rewards and drops; a group is either mixed for sure or equal for sure."""
@@ -199,45 +192,39 @@ class _Player:
             batch.fate[equal] = int(Fate.ZERO_ADVANTAGE)
 
     def _trajectories(self, batch: PlayedBatch) -> None:
-        load = self.load
+        load, alive, n = self.load, batch.alive, len(batch.alive)
         capped = np.where(batch.tokens >= load.max_tokens, Finish.LENGTH, Finish.STOP)
-        last = np.where(batch.first_version < 0, -1, batch.step)
         first_token = batch.start + int(load.first_token_s * SECOND)
+        columns: dict[str, Column] = {
+            "start_ns": batch.start,
+            "first_token_ns": np.where(alive, first_token, -1),
+            "end_ns": np.where(alive, batch.end, -1),
+            "trajectory": batch.trajectory,
+            "group": batch.group,
+            "prompt": batch.group,
+            "first_version": batch.first_version,
+            "last_version": np.where(batch.first_version < 0, -1, batch.step),
+            "prompt_tokens": np.full(n, load.prompt_tokens),
+            "response_tokens": np.where(alive, batch.tokens, -1),
+            "turns": 1 + (batch.env > 0),
+            "env_ns": np.where(alive, batch.env, -1),
+            "finish": np.where(alive, capped, -1),
+            **dict.fromkeys(("token_ids", "logprobs"), np.ones(n, np.int64)),
+        }
         for worker in self.live:
             mine = batch.worker == worker.rank
-            alive = batch.alive[mine]
-            worker.rows(
-                "trajectories",
-                start_ns=batch.start[mine],
-                first_token_ns=np.where(alive, first_token[mine], -1),
-                end_ns=np.where(alive, batch.end[mine], -1),
-                trajectory=batch.trajectory[mine],
-                group=batch.group[mine],
-                prompt=batch.group[mine],
-                first_version=batch.first_version[mine],
-                last_version=last[mine],
-                prompt_tokens=np.full(mine.sum(), load.prompt_tokens),
-                response_tokens=np.where(alive, batch.tokens[mine], -1),
-                turns=1 + (batch.env[mine] > 0),
-                env_ns=np.where(alive, batch.env[mine], -1),
-                finish=np.where(alive, capped[mine], -1),
-                token_ids=np.ones(mine.sum(), np.int64),
-                logprobs=np.ones(mine.sum(), np.int64),
-            )
+            worker.rows("trajectories", **{name: v[mine] for name, v in columns.items()})
 
     def _verdicts(self, plan: StepPlan, batch: PlayedBatch, asked: Ints) -> int:
-        load, rng = self.load, self.rng
-        slow = load.warmup_factor if plan.warmup else 1.0
-        n = len(asked)
-        latency = load.reward_s * slow * np.exp(load.reward_sigma * rng.standard_normal(n))
-        ended = asked + (latency * SECOND).astype(np.int64)
+        load, rng, n = self.load, self.rng, len(asked)
+        spread = np.exp(load.reward_sigma * rng.standard_normal(n))
+        ended = asked + (load.reward_s * self._slow(plan.step) * spread * SECOND).astype(np.int64)
         outcome = np.where(rng.random(n) < load.reward_timeouts, Outcome.TIMEOUT, Outcome.OK)
         trajectory, value = batch.trajectory[batch.alive], batch.value[batch.alive]
         plan.stages[Stage.REWARD] = list(zip(asked.tolist(), ended.tolist(), strict=True))
         for worker in self.reward:
             mine = slice(worker.rank, None, len(self.reward))
-            for a, b, lane in zip(asked[mine], ended[mine], trajectory[mine], strict=True):
-                work = (int(a), int(b))
+            for work, lane in zip(plan.stages[Stage.REWARD][mine], trajectory[mine], strict=True):
                 worker.span(work, "compute_score", Stage.REWARD, plan.step, lane=int(lane))
             worker.rows(
                 "rewards",
@@ -264,7 +251,6 @@ class _Player:
     def _span(
         self, plan: StepPlan, of: list[Process], interval: Interval, name: str, stage: Stage
     ) -> None:
-        """A span of each of some processes."""
         for process in of:
             process.span(interval, name, stage, plan.step)
         plan.stages.setdefault(stage, []).append(interval)
@@ -275,12 +261,11 @@ class _Player:
         parts = {p: (int(cuts[p]), int(cuts[p + 1])) for p in Phase}
         source = self.learners[0]
         source.span((start, end), "update_weights", Stage.SYNC, step, size=load.sync_bytes)
+        sends = (Phase.GATHER, Phase.CONVERT, Phase.TRANSFER)
         for process in (source, *self.live):
-            mine = (Phase.GATHER, Phase.CONVERT, Phase.TRANSFER) if process is source else Phase
-            for phase in mine:
-                lane = MAIN_LANE if process is source else WEIGHTS_LANE
-                part = parts[phase]
-                process.span(part, word(phase), Stage.SYNC, step, phase=int(phase), lane=lane)
+            lane = MAIN_LANE if process is source else WEIGHTS_LANE
+            for p in sends if process is source else Phase:
+                process.span(parts[p], word(p), Stage.SYNC, step, phase=int(p), lane=lane)
             role = SyncRole.SOURCE if process is source else SyncRole.SINK
             process.rows(
                 "syncs",
@@ -300,23 +285,18 @@ class _Player:
     def _uses(self) -> None:
         """Write each sample's fate in the step that met it; steps after the last never come, unless
         the steps are repeated: then the first ones follow."""
-        windows = {plan.step: plan.window for plan in self.steps}
+        ends = {plan.step: plan.window[1] for plan in self.steps}
         if self.load.repeats > 1:
             period = period_ns(self.steps)
-            windows |= {
-                step + len(self.steps): (a + period, b + period) for step, (a, b) in windows.items()
-            }
+            ends |= {step + len(self.steps): end + period for step, end in ends.items()}
         for batch in self.batches:
-            for step in np.unique(batch.used_step):
-                if step not in windows:
-                    continue
+            for step in (step for step in np.unique(batch.used_step) if step in ends):
                 mine = (batch.used_step == step) & batch.alive
                 n = int(mine.sum())
-                trains = windows[step][1] - SECOND // 1000
                 w = 1.0 + 0.05 * self.rng.standard_normal(n)
                 self.learners[0].rows(
                     "uses",
-                    time_ns=np.full(n, trains),
+                    time_ns=np.full(n, ends[step] - SECOND // 1000),
                     trajectory=batch.trajectory[mine],
                     step=np.full(n, step),
                     version=np.full(n, step),
@@ -332,9 +312,7 @@ class _Player:
         """A reading of each GPU, and of the node's threads, every second by the node's agent."""
         times = np.arange(START_NS, end, SECOND, dtype=np.int64)
 
-        def read(
-            agent: Process, counter: str, devices: list[int], values: NDArray[np.float64]
-        ) -> None:
+        def read(agent: Process, counter: str, devices: list[int], values: Column) -> None:
             agent.rows(
                 "samples",
                 time_ns=np.repeat(times, len(devices)),
@@ -347,7 +325,7 @@ class _Player:
         for agent in self.agents:
             if threads >= 0:
                 read(agent, "host/runnable_threads", [-1], np.full(len(times), threads))
-            devices = [g for g in range(self.load.gpus) if g % self.load.nodes == agent.node]
+            devices = list(range(agent.node, self.load.gpus, self.load.nodes))
             if devices:
                 busy = self.rng.uniform(40, 100, len(times) * len(devices))
                 read(agent, "gpu/busy_percent", devices, busy)

@@ -1,12 +1,13 @@
-"""The truth about a synthetic run, counted from its timeline and never from its files.
+"""The truth about a synthetic run, counted from its timeline.
 
-The sweep here is the plain form of the definitions in `rltrace.analysis.timeline.stages` (cut a step at
-every boundary, look at which stages run in each piece), so that the fast form can be held to it.
+The sweep here is the plain form of the definitions in `rltrace.analysis.timeline.stages`: it cuts a
+step at every boundary and looks at which stages run in each piece. The fast form is held to it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import rltrace
 from rltrace.report.notebook import Run
@@ -44,7 +46,7 @@ class StepTruth:
 
 @dataclass(frozen=True)
 class Truth:
-    """What a correct analysis of the run must find. Lag keys are versions; "unknown" is its own."""
+    """What a right analysis of the run must find. Lag keys are versions, or "unknown"."""
 
     placement: str
     spans: int
@@ -68,19 +70,15 @@ class Truth:
 
 def known_job(path: str | Path, **knobs: Any) -> tuple[Run, Truth]:
     """A job of known truth: a run with these knobs (fields of `Workload`), written to `path`, and
-    what a right analysis of it must find. Equal knobs give equal files.
-
-    Errors: `FileExistsError` where a run is, `TypeError` for a knob that there is not.
-    """
+    what a right analysis of it must find. Equal knobs give equal files. Errors: `FileExistsError`
+    where a run is, `TypeError` for a knob that there is not."""
     truth = make(Path(path), Workload(**knobs))
     return rltrace.open_run(path), truth
 
 
 def make(path: Path, load: Workload) -> Truth:
     """Write the run of `load` into the new directory `path`; returns (and stores) its truth.
-
-    Errors: FileExistsError when `path` holds a run already.
-    """
+    Errors: FileExistsError when `path` holds a run already."""
     timeline = play(load)
     truth = tell(load, timeline, write(path, load, timeline))
     (path / "truth.json").write_text(json.dumps(asdict(truth), indent=1))
@@ -94,17 +92,20 @@ def tell(load: Workload, timeline: Timeline, spans: int) -> Truth:
     lag_trajectories: Counter[str] = Counter()
     lag_tokens: Counter[str] = Counter()
     fates: Counter[str] = Counter()
-    generated = never = zero = useful = steady = mixed = 0
+    tokens: Counter[str] = Counter()
+    mixed = 0
     for batch in timeline.batches:
-        generated += int(batch.tokens[batch.alive].sum())
-        never += int(batch.tokens[batch.alive & (batch.used_step > last)].sum())
         used = batch.alive & (batch.used_step <= last)
         trained = used & (batch.fate == Fate.TRAINED)
-        signal = _signal(batch)
-        zero += int(batch.tokens[trained & ~signal].sum())
-        useful += int(batch.tokens[trained & signal].sum())
-        late = batch.used_step >= load.warmup_steps
-        steady += int(batch.tokens[trained & signal & late].sum())
+        useful = trained & _signal(batch)
+        which = {
+            "generated_tokens": batch.alive,
+            "never_used_tokens": batch.alive & (batch.used_step > last),
+            "zero_advantage_tokens": trained & ~useful,
+            "useful_tokens": useful,
+            "steady_useful_tokens": useful & (batch.used_step >= load.warmup_steps),
+        }
+        tokens.update({name: int(batch.tokens[mine].sum()) for name, mine in which.items()})
         known = trained & (batch.first_version >= 0)
         mixed += int((known & (batch.first_version != batch.step)).sum())
         for code in np.unique(batch.fate[used]):
@@ -115,6 +116,7 @@ def tell(load: Workload, timeline: Timeline, spans: int) -> Truth:
             lag_trajectories[key] += int((trained & (lag == value)).sum())
             lag_tokens[key] += int(batch.tokens[trained & (lag == value)].sum())
     steady_s = (steps[-1].end_ns - steps[load.warmup_steps].start_ns) / SECOND
+    per_gpu_s = tokens["steady_useful_tokens"] / (steady_s * load.gpus) if load.gpus else math.nan
     return Truth(
         placement=load.placement,
         spans=spans,
@@ -124,20 +126,16 @@ def tell(load: Workload, timeline: Timeline, spans: int) -> Truth:
         lag_trajectories=dict(lag_trajectories),
         lag_tokens=dict(lag_tokens),
         mixed_trajectories=mixed,
-        generated_tokens=generated,
         tokens_by_fate=dict(fates),
-        never_used_tokens=never,
-        zero_advantage_tokens=zero,
-        useful_tokens=useful,
         sync_count=load.steps,
         sync_bytes=load.sync_bytes,
         steady_s=steady_s,
-        steady_useful_tokens=steady,
-        goodput_tokens_per_gpu_s=steady / (steady_s * load.gpus) if load.gpus else float("nan"),
+        goodput_tokens_per_gpu_s=per_gpu_s,
+        **tokens,
     )
 
 
-def _signal(batch: PlayedBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _signal(batch: PlayedBatch) -> NDArray[np.bool_]:
     """For each sample: did the verdicts that were reached in its group differ?"""
     differs = np.zeros(len(batch.group), bool)
     for group in np.unique(batch.group):
@@ -149,22 +147,14 @@ def _signal(batch: PlayedBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 def _step(plan: StepPlan) -> StepTruth:
     a, b = plan.window
-    stages = {stage: _union(intervals) for stage, intervals in plan.stages.items()}
-    edges = {a, b}
-    for intervals in stages.values():
-        edges.update(t for interval in intervals for t in interval)
-    cuts = sorted(t for t in edges if a <= t <= b)
+    stages = [(s, one) for s, intervals in plan.stages.items() for one in _union(intervals)]
+    edges = {a, b, *(t for _, interval in stages for t in interval)}
     pieces = []
-    for left, right in pairwise(cuts):
-        running = frozenset(
-            stage
-            for stage, intervals in stages.items()
-            if any(s <= left and right <= e for s, e in intervals)
-        )
-        pieces.append((right - left, running))
     tau: Counter[Stage] = Counter()
-    for length, running in pieces:
-        tau.update(dict.fromkeys(running, length))
+    for left, right in pairwise(sorted(t for t in edges if a <= t <= b)):
+        running = frozenset(s for s, (start, end) in stages if start <= left and right <= end)
+        pieces.append((right - left, running))
+        tau.update(dict.fromkeys(running, right - left))
     works = [(n, running - {Stage.WAIT} or running) for n, running in pieces]
     exposed = expose(works, b - a)
     idle = sum(length for length, running in works if not running)
@@ -191,7 +181,7 @@ def _union(intervals: list[Interval]) -> list[Interval]:
 
 
 def expose(pieces: list[tuple[int, frozenset[Stage]]], window: int) -> dict[Stage, int]:
-    """Give each piece to one of the stages that run in it (rule: `rltrace.analysis.timeline.stages`)."""
+    """Give each piece to one stage that runs in it, by `rltrace.analysis.timeline.stages`' rule."""
 
     def chain(stage: Stage) -> str:
         if stage is Stage.WAIT:

@@ -1,4 +1,4 @@
-"""What a synthetic run is made of: every knob of the generator, with units in the names."""
+"""What a synthetic run is made of: every knob of the generator."""
 
 from __future__ import annotations
 

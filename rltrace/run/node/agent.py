@@ -1,7 +1,8 @@
-"""The agent of a node: the one process that runs beside the job and ends with the run.
+"""A node's agent: the one process that runs beside the job.
 
-It holds no descriptor of the job's and no terminal. A port is open only while the run has more than
-one node.
+It reads the node's devices, processors and memory, compares clocks, ships where that was asked for,
+and ends with the run. It holds no descriptor of the job's and no terminal. A port is open only
+while the run has more than one node.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rltrace.hooks.recorder import Recorder
 from rltrace.run.closing import Lifetime, close_run
 from rltrace.run.node.clock_exchange import ClockServer, measure, own_addresses
 from rltrace.run.node.memory_bandwidth import COUNTER, MemoryFloor
-from rltrace.run.node.nvml import NoGpu, NvmlDevices
+from rltrace.run.node.nvml import NoGpu, NvmlDevices, Reading
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, PROCESS, append_line, write_json
@@ -34,16 +35,18 @@ if TYPE_CHECKING:
 SAMPLE_EVERY_S = 1.0
 PAIR_EVERY_S = 5.0
 EXCHANGE_EVERY_S = 60.0
-LAST_WORDS_S = 5.0
-"""How long the first node's agent waits for the others' last exchange."""
-COMPARE_WITHIN_S = 15.0
-"""How long a node that shares no disk tries to compare its clock if it never could."""
-SHIP_WITHIN_S = 600.0
-"""How long an agent goes on shipping when the run is over."""
+# When the run is over:
+LAST_WORDS_S = 5.0  # the first node's agent waits for the others' last exchange
+COMPARE_WITHIN_S = 15.0  # a node that shares no disk tries to compare its clock if it never could
+SHIP_WITHIN_S = 600.0  # an agent goes on shipping
 
 
 def main(run_dir: str) -> None:
-    _let_go()
+    # Nothing is held that belongs to whoever started us.
+    os.chdir("/")
+    os.closerange(3, 4096)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     cores = len(os.sched_getaffinity(0))
     recorder = recording.start(run_dir, role="agent", cores=cores, cpu=cpu_model())
     if recorder is None:
@@ -68,7 +71,10 @@ class Agent:
         detached = bool(apart.get("detached"))
         self._lifetime = Lifetime(run_dir, self.node, self._is_apart, detached)
         self._stopped = False
-        self._tell_of_the_one_before()
+        told = told_in(self._file(NODES, "json"))
+        if "pid" in told and "end_ns" not in told:
+            says = "the agent of the node was killed; readings are missing until this one's"
+            recorder.problem("agent-replaced", target=str(told["pid"]), detail=says)
         self._courier = self._make_courier()
         self._server: ClockServer | None = None
         self._devices = self._open_devices()
@@ -84,7 +90,7 @@ class Agent:
 
     def work(self) -> None:
         """Samples and exchanges until the run is over, then does both a last time. What cannot be
-        written is left out: a disk that is full, or away, may have room later, or come back."""
+        written is left out: a full disk may have room later, one that is away may come back."""
         with suppress(OSError):
             self._introduce()
         if self._courier is not None:
@@ -107,12 +113,14 @@ class Agent:
                 self._listen()
                 if self._courier is None:  # else it waits for them
                     self._await_others()
-            self._close_run()
+            if self._lifetime.run.get("end_real_ns") is None and not self._stopped:
+                with suppress(OSError, RltraceError):  # `wrap` could not
+                    close_run(Path(self._run_dir), None)
         if self._courier is not None:
             self._courier.finish(SHIP_WITHIN_S)
 
     def leave(self) -> None:
-        """Lets go of a node of its own: a process that starts there later gets another agent."""
+        """A process that starts later on a node apart gets another agent."""
         if self._is_apart:
             with suppress(OSError):
                 os.unlink(f"{self._run_dir}/{NODES}/{self.node}.lock")
@@ -133,16 +141,11 @@ class Agent:
             return None
         from rltrace.run.shipping.courier import Courier  # few runs are shipped
 
-        is_first = self._lifetime.is_first
-        run_dir = Path(self._run_dir)
-        return Courier(run_dir, self.node, self._name, url, is_first, self._is_apart)
+        names = self.node, self._name
+        return Courier(Path(self._run_dir), *names, url, self._lifetime.is_first, self._is_apart)
 
-    def _tell_of_the_one_before(self) -> None:
-        """That it was killed: until now nobody read the devices here."""
-        told = told_in(Path(self._run_dir, NODES, f"{self._name}.json"))
-        if "pid" in told and "end_ns" not in told:
-            says = "the agent of the node was killed; readings are missing until this one's"
-            self._recorder.problem("agent-replaced", target=str(told["pid"]), detail=says)
+    def _file(self, folder: str, kind: str) -> Path:
+        return Path(self._run_dir, folder, f"{self._name}.{kind}")
 
     def _open_devices(self) -> NvmlDevices | None:
         try:
@@ -199,9 +202,8 @@ class Agent:
         self._note(kind="pair", monotonic_ns=monotonic, real_ns=real, bracket_ns=bracket)
 
     def _exchange(self) -> float:
-        """Measures the clock of the node that everyone is compared with. Returns in how many
-        seconds to do so again: soon while that node's agent has not introduced itself, later and
-        later while it cannot be reached."""
+        """Measures the first node's clock. Returns in how many seconds to do so again: soon while
+        its agent has not introduced itself, later and later while it cannot be reached."""
         first = self._lifetime.first_node
         if first == self.node:
             return EXCHANGE_EVERY_S  # one's own clock needs no comparing
@@ -226,10 +228,9 @@ class Agent:
         return EXCHANGE_EVERY_S
 
     def _exchange_at_last(self) -> None:
-        """A last exchange. Where nodes share no disk it may take some seconds until this one hears
-        where the first one listens: a job may be over by then."""
         until = time.monotonic() + COMPARE_WITHIN_S
         self._exchange()
+        # Where nodes share no disk this one may hear late where the first one listens.
         while self._is_apart and self._unreached and not self._compared:
             if time.monotonic() >= until:
                 return
@@ -238,59 +239,34 @@ class Agent:
 
     def _listen(self) -> None:
         """Opens a port once the run has another node, which will ask for the clock of this one."""
-        if self._server is None and len(self._nodes()) > 1:
+        if self._server is not None:
+            return
+        files = Path(self._run_dir, NODES).iterdir()  # locks of nodes on this disk, files of all
+        if len({file.stem for file in files if file.suffix in (".lock", ".json")}) > 1:
             self._server = ClockServer()
             self._introduce()
             if self._courier is not None:
                 self._courier.hurry()
 
-    def _nodes(self) -> set[str]:
-        """The nodes of the run: those on this disk by their locks, those apart by their files."""
-        files = Path(self._run_dir, NODES).iterdir()
-        return {file.stem for file in files if file.suffix in (".lock", ".json")}
-
     def _introduce(self, **more: Any) -> None:
-        facts: dict[str, Any] = {
-            "node": self.node,
-            "host": socket.gethostname(),
-            "boot_id": boot_id(),
-            "pid": os.getpid(),
-            "addresses": own_addresses(),
-        }
+        host: dict[str, Any] = {"node": self.node, "host": socket.gethostname()}
+        facts = {"boot_id": boot_id(), "pid": os.getpid(), "addresses": own_addresses()}
         if self._server is not None:
-            facts.update(port=self._server.port, token=self._server.token)
-        write_json(f"{self._run_dir}/{NODES}/{self._name}.json", {**facts, **more})
+            facts |= {"port": self._server.port, "token": self._server.token}
+        write_json(str(self._file(NODES, "json")), {**host, **facts, **more})
 
     def _await_others(self) -> None:
         until = time.monotonic() + LAST_WORDS_S
-        while self._server is not None and time.monotonic() < until and self._others_at_work():
+        while self._server is not None and time.monotonic() < until:
+            files = Path(self._run_dir, NODES).glob("*.json")
+            others = (told_in(path) for path in files if path.stem != self._name)
+            if not any(told and "end_ns" not in told for told in others):
+                return
             time.sleep(0.1)
 
-    def _others_at_work(self) -> bool:
-        files = Path(self._run_dir, NODES).glob("*.json")
-        others = (told_in(path) for path in files if path.stem != self._name)
-        return any(told and "end_ns" not in told for told in others)
-
-    def _close_run(self) -> None:
-        """Writes the run's end when `wrap` could not."""
-        if self._lifetime.run.get("end_real_ns") is None and not self._stopped:
-            with suppress(OSError, RltraceError):
-                close_run(Path(self._run_dir), None)
-
     def _note(self, **fields: object) -> None:
-        append_line(f"{self._run_dir}/{CLOCKS}/{self._name}.jsonl", fields)
+        append_line(str(self._file(CLOCKS, "jsonl")), fields)
 
-
-def _let_go() -> None:
-    """Holds on to nothing that belongs to whoever started us."""
-    os.chdir("/")
-    os.closerange(3, 4096)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-
-# --- what memory the control groups of this process, as those of a container, have left
-# A node may have memory where its container has none: who takes more there has a process killed.
 
 _NEW = ("memory.max", "memory.current", "inactive_file")
 _OLD = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -301,8 +277,8 @@ looked at for long, which are given back before anything is killed."""
 def memory_room_bytes(
     mounted: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
 ) -> float:
-    """The least that any group that this process is in, or one above it, has left; infinite where
-    none has a limit, or nobody tells."""
+    """The memory that the control groups of this process, and those above, have left: who takes
+    more has a process killed. Infinite where none has a limit, or nobody tells."""
     least = math.inf
     with suppress(OSError, ValueError):
         for line in own.read_text().splitlines():
@@ -328,15 +304,12 @@ def _room(group: Path, limit: str, used: str, given_back: str) -> float:
         return math.inf
 
 
-# --- readings of the node itself: processors and memory, from `/proc`
-
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 NO_DEVICE = -1
-"""The device of a reading of the node itself."""
 
 
-def read_host() -> Iterator[tuple[str, int, float]]:
-    """Counter, device (`NO_DEVICE`: the node), value; nothing where there is no `/proc`.
+def read_host() -> Iterator[Reading]:
+    """Of the node itself (`NO_DEVICE`); nothing where there is no `/proc`.
 
     `host/cpu_busy_seconds` is cumulative over all cores: two readings give the cores that were busy
     between them. `host/runnable_threads` are those that ran or waited for a core at the moment of
@@ -353,17 +326,15 @@ def read_host() -> Iterator[tuple[str, int, float]]:
     busy = (user + nice + system + irq + softirq) / _TICKS_PER_S
     yield "host/cpu_busy_seconds", NO_DEVICE, busy
     yield "host/runnable_threads", NO_DEVICE, float(max(runnable - 1, 0))
-    yield "host/memory_available_bytes", NO_DEVICE, _kib(memory, b"MemAvailable")
-    yield "host/memory_total_bytes", NO_DEVICE, _kib(memory, b"MemTotal")
+    keys = (b"MemAvailable", b"MemTotal")
+    available, total = (1024.0 * int(memory.get(key, b"0").split()[0]) for key in keys)
+    yield "host/memory_available_bytes", NO_DEVICE, available
+    yield "host/memory_total_bytes", NO_DEVICE, total
 
 
 def cpu_model() -> str:
-    """What the node's processors are called; empty where the system does not tell."""
+    """Empty where the system does not tell."""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         names = (line.partition(":")[2].strip() for line in file if line[:10] == "model name")
         return next(names, "")
     return ""
-
-
-def _kib(memory: dict[bytes, bytes], key: bytes) -> float:
-    return int(memory.get(key, b"0").split()[0]) * 1024.0

@@ -1,8 +1,8 @@
-"""How far another node's monotonic clock is from ours: four stamps over TCP, as NTP does.
+"""How far another node's monotonic clock is from ours, over TCP.
 
-The sample with the least round trip is kept, never an average: its error is at most half its round
-trip, whatever the load. Both sides know a token from the run directory; whoever does not is hung up
-on.
+Four stamps make a sample, as with NTP. The one with the least round trip is kept, never an average:
+its error is at most half its round trip, whatever the load. Both sides know a token from the run
+directory; whoever does not is hung up on.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class ClockServer:
 
 
 def measure(addresses: list[str], port: int, token: str, samples: int = SAMPLES) -> Offset:
-    """The offset of the agent that listens at one of the addresses. Errors: OSError when none of
-    them answers."""
+    """The offset of the agent that listens at one of the addresses. Errors: OSError where none
+    answers."""
     failure: OSError = ConnectionError("the node has no address")
     for address in addresses:
         try:
@@ -109,10 +109,7 @@ def _sample(peer: socket.socket) -> Offset:
 
 def _receive(peer: socket.socket, count: int) -> bytes:
     data = b""
-    while len(data) < count:
-        part = peer.recv(count - len(data))
-        if not part:
-            break
+    while len(data) < count and (part := peer.recv(count - len(data))):
         data += part
     return data
 

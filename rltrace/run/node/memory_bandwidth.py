@@ -1,4 +1,4 @@
-"""What a node's memory carries: the floor under every weight update on one host."""
+"""Measures what a node's memory carries, which bounds weight updates there."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ COUNTER = "sync memcpy bytes/s"
 of the weights at least."""
 
 _BYTES = 64 << 20  # a buffer that few caches hold
-_ROUNDS = 5
-_THREADS = 2
+_ROUNDS, _THREADS = 5, 2
 _SPARE_BYTES = 1 << 30  # so much that what the job may still want is not in the way
 
 
 class MemoryFloor:
-    """When to measure, and whether that was done. `cores` are those of the whole node, as its
-    readings are of all of it."""
+    """When to measure, and whether that was done. `cores` are those of the whole node."""
 
     def __init__(self, run_dir: str, node: str, cores: int) -> None:
         self._wanted_by = publishes_file(run_dir, node)
@@ -41,7 +39,7 @@ class MemoryFloor:
         self, time_ns: int, readings: Mapping[str, float], room_bytes: float = math.inf
     ) -> bool:
         """Whether the node had cores to spare since the readings before, and has memory, of which
-        this process may take `room_bytes`. `readings` are those of `read_host` at that time."""
+        this process may take `room_bytes`. `readings` are those of `read_host`."""
         busy_s = readings.get("host/cpu_busy_seconds", math.nan)
         worked_s, passed_s = busy_s - self._busy_s, (time_ns - self._time_ns) / 1e9
         self._busy_s, self._time_ns = busy_s, time_ns
@@ -56,9 +54,8 @@ class MemoryFloor:
 
 
 def memory_bytes_per_s() -> float:
-    """The rate of two threads of memcpy, the best of five rounds: 0.1 to 0.2 s, most of it for the
-    128 MiB that it takes meanwhile. Errors: OSError, RuntimeError where there is no room or no
-    thread for it."""
+    """The best of five rounds: 0.1 to 0.2 s, most of it for the 128 MiB that it takes meanwhile.
+    Errors: OSError, RuntimeError where there is no room or no thread for it."""
     kept = [mmap.mmap(-1, _BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(2)]
     source, to = (ctypes.addressof(ctypes.c_char.from_buffer(memory)) for memory in kept)
     ctypes.memset(source, 1, _BYTES)  # memory that nobody has written is one page, and cached
@@ -66,7 +63,7 @@ def memory_bytes_per_s() -> float:
     memcpy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
     memcpy.restype = None
     part = _BYTES // _THREADS
-    fastest_s = float("inf")
+    fastest_s = math.inf
     for _ in range(_ROUNDS):
         second = threading.Thread(target=memcpy, args=(to + part, source + part, _BYTES - part))
         start = time.perf_counter()

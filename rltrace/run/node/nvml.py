@@ -1,4 +1,4 @@
-"""Readings of the node's NVIDIA devices. The only file that imports nvidia-ml-py.
+"""Readings of the node's NVIDIA devices; only here is nvidia-ml-py imported.
 
 Cumulative counters are preferred to rates: nothing between two readings is missed, and
 `nvmlDeviceGetPcieThroughput` would block for a window of its own.
@@ -14,7 +14,6 @@ from typing import Any
 Reading = tuple[str, int, float]
 """Counter, device, value. The unit is in the counter's name."""
 
-_KIB = 1024.0
 _WRAPPING = ("gpu/pcie_sent_bytes", "gpu/pcie_received_bytes")
 _WRAPS_AT = float(1 << 32)  # "Value can be wrapped", says nvml.h of these two
 
@@ -23,15 +22,13 @@ _POWER, _HEAT, _HARDWARE = 0x4 | 0x80, 0x20 | 0x40, 0x8
 
 
 class NoGpu(Exception):
-    """There is no NVIDIA device to read, with the reason."""
+    """Why there is no NVIDIA device to read."""
 
 
 class NvmlDevices:
     """The devices of this node. Counters that a device does not support are left out for good.
-
-    `is_of_run` says of a pid here whether it is a process of the run's. `held` are the devices on
-    which those had memory, by pid.
-    """
+    `is_of_run` says of a pid here whether it is a process of the run's; `held` are the devices on
+    which those had memory, by pid."""
 
     def __init__(self, is_of_run: Callable[[str], bool] = lambda _: False) -> None:
         """Errors: `NoGpu`."""
@@ -65,7 +62,6 @@ class NvmlDevices:
             return []
 
     def read(self) -> Iterator[Reading]:
-        """One reading of everything that each device supports."""
         for device, handle in self._devices:
             for group, read in {**_READERS, "processes": self._memory_of_processes}.items():
                 if (device, group) in self._unsupported:
@@ -84,12 +80,12 @@ class NvmlDevices:
         device = next(number for number, one in self._devices if one is handle)
         found: dict[str, float] = {}
         for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-            pid = str(one.pid)
-            if one.usedGpuMemory is not None and (
-                pid in self.held or (_has_device(pid) and self._is_of_run(pid))
-            ):
+            pid, used_bytes = str(one.pid), one.usedGpuMemory
+            if used_bytes is None:
+                continue
+            if pid in self.held or (_has_device(pid) and self._is_of_run(pid)):
                 counter = f"gpu/memory_of_pid_{pid}_bytes"
-                found[counter] = found.get(counter, 0.0) + one.usedGpuMemory
+                found[counter] = found.get(counter, 0.0) + used_bytes
                 self.held[pid] = sorted({device, *self.held.get(pid, ())})
         return found
 
@@ -113,18 +109,14 @@ def _has_device(pid: str) -> bool:
 
 def _utilization(nvml: Any, handle: Any) -> dict[str, float]:
     rates = nvml.nvmlDeviceGetUtilizationRates(handle)
-    return {
-        "gpu/busy_percent": float(rates.gpu),
-        "gpu/memory_controller_busy_percent": float(rates.memory),
-    }
+    busy, memory_busy = float(rates.gpu), float(rates.memory)
+    return {"gpu/busy_percent": busy, "gpu/memory_controller_busy_percent": memory_busy}
 
 
 def _memory(nvml: Any, handle: Any) -> dict[str, float]:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    return {
-        "gpu/memory_used_bytes": float(memory.used),
-        "gpu/memory_total_bytes": float(memory.total),
-    }
+    used, total = float(memory.used), float(memory.total)
+    return {"gpu/memory_used_bytes": used, "gpu/memory_total_bytes": total}
 
 
 def _throttled(nvml: Any, handle: Any) -> dict[str, float]:
@@ -144,7 +136,7 @@ def _nvlink(nvml: Any, handle: Any) -> dict[str, float]:
     sent = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, 0xFFFFFFFF
     received = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, 0xFFFFFFFF
     moved = _moved(nvml, handle, "gpu/nvlink", sent, received)
-    return {counter: kib * _KIB for counter, kib in moved.items()}
+    return {counter: 1024.0 * kib for counter, kib in moved.items()}
 
 
 def _pcie(nvml: Any, handle: Any) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""`rltrace ship`: what an agent could not ship, or nobody asked it to."""
+"""`rltrace ship`: ships what an agent could not, or was not asked to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rltrace.run.shipping import kept
 from rltrace.run.shipping.courier import everything
@@ -24,13 +23,10 @@ from rltrace.trace.transfer.store import Store, unreached
 from rltrace.trace.untrusted_files import own_files, told_in
 
 Tell = Callable[[int, int], None]
-"""Told how many bytes are shipped, and how many are left."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What was shipped: to where, in how many packs, and their bytes."""
-
     url: str
     packs: int
     shipped_bytes: int
@@ -38,24 +34,24 @@ class Done:
 
 def ship(run_dir: Path, runs_url: str | None, tell: Tell = lambda done, left: None) -> Done:
     """Ships what is not yet of a run: to where it was to be shipped, or into the folder at
-    `runs_url`. Errors: `RltraceError`, also when the URL cannot be reached; what was shipped until
-    then is not shipped again."""
+    `runs_url`. `tell` hears how many bytes are shipped, and how many are left. Errors:
+    `RltraceError`, also when the URL cannot be reached; what was shipped until then is not shipped
+    again."""
     read_described(str(run_dir))
     if read_manifest(run_dir) is not None and not any(segment_bytes(run_dir, t) for t in TABLES):
-        raise RltraceError(
-            f"{run_dir} is compacted and its segments are deleted: copy its folder as it is, "
-            "commands read that at a URL, too"
-        )
+        said = f"{run_dir} is compacted and its segments are deleted: copy its folder as it is, "
+        raise RltraceError(f"{said}commands read that at a URL, too")
     is_known = bool(shipped_to(run_dir))
     url = _destination(run_dir, runs_url)
     is_apart = (run_dir / APART_FILE).exists()
     with ExitStack() as stack:
-        nodes = _nodes(run_dir)
+        # What the agents said whose files lie here; those of other disks were only brought.
+        said_by = {path.stem: told_in(path) for path in own_files(run_dir / NODES, ".json")[0]}
+        nodes = {node: told for node, told in said_by.items() if told and SHIPPED not in told}
         for node in {node_id(), *nodes}:
             if not stack.enter_context(kept.held(run_dir, node)):
-                raise RltraceError(
-                    f"{run_dir} is being shipped by the agent of its node: wait until it has ended"
-                )
+                said = f"{run_dir} is being shipped by the agent of its node"
+                raise RltraceError(f"{said}: wait until it has ended")
         # A node's own directory has the name that its agent gave it.
         name = next(iter(nodes), run_dir.name) if is_apart else node_id()
         shipper = Shipper(run_dir, name, url, everything)
@@ -82,13 +78,11 @@ def _destination(run_dir: Path, runs_url: str | None) -> str:
     known = shipped_to(run_dir)
     if runs_url is None:
         if not known:
-            raise WrongUsage(
-                f"{run_dir} was not shipped: say where to, e.g. "
-                f"`rltrace ship {run_dir} s3://bucket/runs`"
-            )
+            where = f"say where to, e.g. `rltrace ship {run_dir} s3://bucket/runs`"
+            raise WrongUsage(f"{run_dir} was not shipped: {where}")
         return known
     folder = check_ship(runs_url)
-    if known == folder or known.rpartition("/")[0] == folder:
+    if folder in (known, known.rpartition("/")[0]):
         return known
     if (run_dir / APART_FILE).exists():
         raise WrongUsage(f"this is a part of a run that is shipped to {known}")
@@ -99,9 +93,3 @@ def _destination(run_dir: Path, runs_url: str | None) -> str:
     url = url_of_run(folder, run_dir.absolute().name)
     update_run_json(str(run_dir), shipped_to=url)
     return url
-
-
-def _nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
-    """What the agents said whose files lie here; those of other disks were only brought."""
-    told = {path.stem: told_in(path) for path in own_files(run_dir / NODES, ".json")[0]}
-    return {node: said for node, said in told.items() if said and SHIPPED not in said}

@@ -1,4 +1,4 @@
-"""The courier of a node: ships what the node recorded and brings what other nodes say.
+"""A node's courier: ships what the node recorded, brings what others say.
 
 Where nodes share no disk, the store is how they hear of each other. The job is never waited for and
 never waits.
@@ -28,8 +28,7 @@ from rltrace.trace.untrusted_files import told_in
 _MAIL_EVERY_S, _MAIL_AT_END_S = 5.0, 1.0
 _SHIP_FIRST_S, _SHIP_LATER_S, _SHIP_SLOWER = 5.0, 60.0, 20.0
 """Between two packs: 5 s at first, 60 s once the run is 20 minutes old."""
-_CPU_SHARE = 0.02
-"""Of one core: what looking for changes may take."""
+_CPU_SHARE = 0.02  # of one core: what looking for changes may take
 _PATIENCE_S, _PATIENCE_AT_END_S = 60.0, 5.0
 
 
@@ -38,11 +37,8 @@ class Courier:
     `name`: another name where the directory is not the run's own (`apart`) but this node's."""
 
     def __init__(self, run_dir: Path, node: str, name: str, url: str, is_first: bool, apart: bool):
-        self._run_dir = run_dir
-        self._name = name
-        self._url = url
-        self._is_first = is_first
-        self._apart = apart
+        self._run_dir, self._name, self._url = run_dir, name, url
+        self._is_first, self._apart = is_first, apart
         ours = everything if apart else Owner(run_dir, node, is_first)
         self._shipper = Shipper(run_dir, name, url, ours)
         self._store: Store | None = None
@@ -78,8 +74,8 @@ class Courier:
         """Nothing more is recorded here: waits until all is shipped and, on the first node, the
         others say the same, for so long at most."""
         self._finish_by = time.monotonic() + within_s
-        self._mail_at = self._ship_at = 0.0
-        self._wake.set()
+        self._ship_at = 0.0
+        self.hurry()
         self._thread.join(within_s)
         self._tell(over=True)
 
@@ -127,9 +123,8 @@ class Courier:
                 no_room = error
             self._mailed.set()
         if now >= self._ship_at or (finishing and not self._progress.done):
-            age_s = now - self._began
-            pause_s = min(max(_SHIP_FIRST_S, age_s / _SHIP_SLOWER), _SHIP_LATER_S)
-            self._ship_at = now + pause_s
+            slower_s = max(_SHIP_FIRST_S, (now - self._began) / _SHIP_SLOWER)
+            self._ship_at = now + min(slower_s, _SHIP_LATER_S)
             self._ship(self._store, finishing)
         if no_room is not None:
             raise no_room
@@ -161,13 +156,13 @@ class Courier:
             self._send_node(store)
 
     def _send_described(self, store: Store) -> None:
-        """Sends what describes the run, from its first node, and this node."""
+        """What describes the run, from its first node, and this node."""
         if self._is_first:
             self._send(store, RUN_FILE, read_run_json(str(self._run_dir)))
         self._send_node(store)
 
     def _send_node(self, store: Store) -> None:
-        """Sends what describes this node, and until when all that it recorded is there."""
+        """What describes this node, and until when all that it recorded is there."""
         node = told_in(self._run_dir / NODES / f"{self._name}.json")
         if not node:
             return  # the agent is about to introduce itself
@@ -210,45 +205,33 @@ class Courier:
         self._others[name] = told
 
     def _tell(self, **changed: Any) -> None:
-        told = replace(
-            self._progress,
-            packs=self._shipper.packs,
-            shipped_bytes=self._shipper.shipped_bytes,
-            left_bytes=self._shipper.left_bytes,
-            **changed,
-        )
+        sent = self._shipper
+        changed |= {"packs": sent.packs, "shipped_bytes": sent.shipped_bytes}
+        told = replace(self._progress, left_bytes=sent.left_bytes, **changed)
         if told != self._progress:
             self._progress = told
             with suppress(OSError):  # the disk is full, or the directory is gone
                 kept.write_progress(self._run_dir, self._name, told)
 
 
-# --- whose a file of a run is, where several nodes share its directory: each ships its own
-
-
 class Owner:
-    """Tells the files of the node `name`; the first node has those, too, that may be anybody's."""
+    """Whether the file `name` in `folder` is to be shipped by this node, of several that share a
+    run's directory; the first node also ships those that may be anybody's."""
 
     def __init__(self, run_dir: Path, name: str, is_first: bool) -> None:
-        self._run_dir = run_dir
-        self._name = name
-        self._is_first = is_first
+        self._run_dir, self._name, self._is_first = run_dir, name, is_first
         self._nodes: dict[str, str] = {}
 
     def __call__(self, folder: str, name: str) -> bool:
-        """Whether the file `name` in `folder` is this node's."""
         if folder == CLOCKS:
             return name.removesuffix(".jsonl") == self._name
         who = name.rsplit(".", 2 if folder in TABLES else 1)[0]
-        node = self._nodes.get(who) or self._read(who)
-        return node == self._name if node else self._is_first
-
-    def _read(self, who: str) -> str:
-        node = told_in(self._run_dir / PROCESS / f"{who}.json").get("node")
-        if not isinstance(node, str):
-            return ""
-        self._nodes[who] = node
-        return node
+        if who not in self._nodes:
+            node = told_in(self._run_dir / PROCESS / f"{who}.json").get("node")
+            if not isinstance(node, str) or not node:
+                return self._is_first
+            self._nodes[who] = node
+        return self._nodes[who] == self._name
 
 
 def everything(folder: str, name: str) -> bool:

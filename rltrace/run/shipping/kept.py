@@ -1,14 +1,13 @@
-"""What is kept in a run's directory of its shipping, in `shipping/`.
+"""The files in a run's `shipping/`: locks, progress, digests of pages.
 
 <name>.lock     held by whoever ships what `<name>`'s processes wrote
-<name>.json     how far it is, for people (`Progress`)
+<name>.json     how far it is, for people (`ShippingProgress`)
 <name>.pages    the digests of the pages that are shipped
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import errno
 import fcntl
 import json
@@ -49,7 +48,6 @@ def write_progress(run_dir: Path, name: str, progress: ShippingProgress) -> None
 
 
 def read_progress(run_dir: Path, name: str) -> ShippingProgress:
-    """What was written last; nothing at all where nothing was."""
     told = told_in(run_dir / SHIPPING / f"{name}.json")
     known = {key: told[key] for key in asdict(ShippingProgress()) if key in told}
     try:
@@ -67,8 +65,7 @@ def save(run_dir: Path, name: str, url: str, shipped: dict[str, bytearray]) -> N
         with open(written, "w", encoding="utf-8", opener=opener) as file:
             file.write(json.dumps({"url": url}) + "\n")
             for path, known in shipped.items():
-                digests = base64.b64encode(known).decode()
-                file.write(json.dumps([path, digests]) + "\n")
+                file.write(json.dumps([path, base64.b64encode(known).decode()]) + "\n")
         written.replace(folder / f"{name}{_PAGES}")
     except OSError:
         written.unlink(missing_ok=True)
@@ -87,7 +84,7 @@ def load(run_dir: Path, url: str) -> dict[str, bytearray]:
                 for line in file:
                     name, digests = parsed(line)
                     found[name] = bytearray(base64.b64decode(digests))
-        except (OSError, ValueError, TypeError, AttributeError, binascii.Error):
+        except (OSError, ValueError, TypeError, AttributeError):
             continue
     return found
 

@@ -1,4 +1,4 @@
-"""Where a run is shipped to."""
+"""The URL that a run is shipped to: checked, made, and told again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from rltrace.trace.run_dir import read_run_json, update_run_json
 from rltrace.trace.transfer.store import Store, check_url, child, is_local, refuse_credentials
 
 _OWN_MEMORY = "memory://"
-_FOR_READING = {
-    *("http", "https", "github", "gist", "git", "data", "reference"),
-    *("zip", "tar", "libarchive"),
+_FOR_READING = "http https github gist git data reference zip tar libarchive"
+_BEFORE_ANOTHER = "dir simplecache filecache blockcache cached"
+_NO_PLACES = {
+    **dict.fromkeys(_FOR_READING.split(), "for reading"),
+    **dict.fromkeys(_BEFORE_ANOTHER.split(), "no place of its own"),
 }
-_BEFORE_ANOTHER = {"dir", "simplecache", "filecache", "blockcache", "cached"}
 _GIVE_ANOTHER = "give a folder that can be written to, such as s3://bucket/runs or file:///mnt/runs"
 _NEVER = {
     *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
@@ -35,17 +36,14 @@ def check_ship(url: str) -> str:
     if url.startswith(_OWN_MEMORY):
         raise WrongUsage("what is shipped to memory:// ends with its process")
     protocol = urlsplit(url).scheme
-    for others, why in ((_FOR_READING, "for reading"), (_BEFORE_ANOTHER, "no place of its own")):
-        if protocol in others:
-            said = f"{url} cannot be shipped to, {protocol}:// is {why}"
-            raise WrongUsage(f"{said}: {_GIVE_ANOTHER}")
+    if why := _NO_PLACES.get(protocol):
+        raise WrongUsage(f"{url} cannot be shipped to, {protocol}:// is {why}: {_GIVE_ANOTHER}")
     return check_url(url)
 
 
 def make_folder(runs_url: str) -> None:
-    """Makes the folder at a URL, where that is a local disk's: others may be away for the moment,
-    and are shipped to when they are back. Errors: `RltraceError` where it can never be written to.
-    """
+    """Makes the folder at a URL, if on a local disk: others may be away for the moment, and are
+    shipped to when they are back. Errors: `RltraceError` where it can never be written to."""
     try:
         if is_local(runs_url):
             Store(runs_url).try_out()
@@ -66,9 +64,7 @@ def begin(run_dir: Path, runs_url: str) -> None:
     OSError where that is a local disk that cannot be written to; others are tried later."""
     url = url_of_run(runs_url, run_dir.name)
     update_run_json(str(run_dir), shipped_to=url)
-    write_progress(
-        run_dir, node_id(), ShippingProgress(url)
-    )  # a job may fill the disk, and be over
+    write_progress(run_dir, node_id(), ShippingProgress(url))  # the job may fill the disk
     if is_local(url):  # others are opened by the agent: that may take seconds
         Store(url).create()
 
@@ -77,6 +73,5 @@ def shipped_to(run_dir: Path) -> str:
     """The URL that a run says it is shipped to; empty where it says none, or cannot be read."""
     with suppress(RltraceError):
         url = read_run_json(str(run_dir)).get("shipped_to")
-        if isinstance(url, str):
-            return url
+        return url if isinstance(url, str) else ""
     return ""

@@ -1,4 +1,4 @@
-"""Shipping what changed: pack after pack, each once, at a bounded rate.
+"""Finds what changed in a run, ships it in packs, merges packs.
 
 A pack that was not taken is forgotten, and what it held is found again as it is by then: so nothing
 waits in memory while the network is away, and nothing is lost. Packs have numbers within a stream,
@@ -36,11 +36,20 @@ from rltrace.trace.transfer.store import (
 )
 from rltrace.trace.untrusted_files import is_elsewhere, open_own
 
-MOST_BYTES_PER_S = 20e6
-"""At most so much leaves a node: a fraction of what a job's own network carries."""
-
+MOST_BYTES_PER_S = 20e6  # that leave a node: a fraction of what a job's own network carries
 _SAVE_EVERY_S = 60.0
 _SAVING_SHARE = 20.0  # the time between two saves over that which one takes, at least
+TOGETHER = 64  # packs become one
+_MOST_BYTES = 8 << 20  # of what is in them; larger ones are few for what they hold
+_FEWEST = 8
+
+PAGE_BYTES = 4096
+DIGEST_BYTES = 8
+PACK_BYTES = 4 << 20  # of rows close a pack: so much of a node's data is held
+_READ_BYTES = 1 << 18
+_FOLLOWED_ROUNDS, _SELDOM_ROUNDS = 4, 16
+_NOT_OURS = (errno.ENOENT, errno.ELOOP, errno.EINVAL)  # it is replaced, a link, or a pipe
+_TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, PROCESS)
 
 
 class Shipper:
@@ -51,32 +60,26 @@ class Shipper:
     the monotonic clock; 0: there was none)."""
 
     def __init__(self, run_dir: Path, name: str, url: str, is_ours: Callable[[str, str], bool]):
-        self._run_dir = run_dir
-        self._name = name
-        self._url = url
+        self._run_dir, self._name, self._url = run_dir, name, url
         self._changes = ChangedFiles(run_dir, is_ours)
         self._changes.shipped = kept.load(run_dir, url)
         self._stream = f"{name}.{time.time_ns()}"
-        self._number = self._taken = 0
+        self._number = self._taken = self._saved_packs = 0
         self._merger = Merger()
-        self._saved_packs = 0
         self._save_at = 0.0
-        self.packs = 0
-        self.shipped_bytes = 0
-        self.left_bytes = 0
+        self.packs = self.shipped_bytes = self.left_bytes = 0
         self.looked_ns = self.all_looked_ns = 0
 
-    def look(self) -> int:
-        """How many bytes of files are not shipped. Errors: OSError."""
+    def look(self) -> None:
+        """Looks how many bytes of files are not shipped. Errors: OSError."""
         self.left_bytes = self._changes.left_bytes()
-        return self.left_bytes
 
     def ship(
         self, store: Store, everything: bool = False, shipped: Callable[[], None] = lambda: None
     ) -> None:
         """Ships what has changed; tells when a pack was `shipped`. `everything`: also of files that
-        seemed to change no more. Errors: OSError, and then what was not taken is still to be
-        shipped."""
+        seemed to change no more. Errors: OSError; what was not taken is still to be shipped then.
+        """
         began_ns = monotonic_ns()
         for changes in self._changes.packs(everything):
             self._put(store, changes)
@@ -91,8 +94,7 @@ class Shipper:
         self._merger.merge(store)
 
     def save(self) -> None:
-        """Keeps what is shipped, for whoever goes on. Where the disk is full that is not kept, and
-        whoever goes on ships it once more."""
+        """Keeps what is shipped, for whoever goes on: on a full disk, who ships it once more."""
         if self._saved_packs == self.packs:
             return
         began = time.monotonic()
@@ -106,9 +108,10 @@ class Shipper:
         began = time.monotonic()
         data = pack(change.piece for change in changes)
         self._number += 1
-        store.put(f"{PACKS}/{pack_name(self._stream, self._number, self._taken)}", data)
-        held_bytes = sum(len(change.piece.data) for change in changes)
-        self._merger.note(self._stream, self._number, self._taken, len(data), held_bytes)
+        held_bytes = _bytes(changes)
+        taken = _Taken(self._stream, self._number, self._taken, len(data), held_bytes)
+        store.put(taken.path, data)
+        self._merger.note(taken)
         self._taken = self._number
         self._changes.done(changes)
         self.packs += 1
@@ -117,23 +120,10 @@ class Shipper:
         time.sleep(max(0.0, len(data) / MOST_BYTES_PER_S - (time.monotonic() - began)))
 
 
-# --- Merging small packs, so that a month of a node is a few hundred objects.
-#
-# A merged pack has the number of the last of those that it is made of, and follows what the first
-# of them followed: so whoever has read some of them, or none, goes on from it. It is there before
-# they are deleted, the newest first. Where a store lets nobody delete, packs stay as they are.
-
-TOGETHER = 64
-"""So many packs become one."""
-
-_MOST_BYTES = 8 << 20  # of what is in them; larger ones are few for what they hold
-_FEWEST = 8
-
-
 @dataclass(frozen=True)
 class _Taken:
-    """A pack that is at the store: its stream, its number, that of the one before it, how long it
-    is there, and how much is in it."""
+    """A pack that is at the store. `after` is the number of the one before it, `stored_bytes` how
+    long it is there, `held_bytes` how much is in it."""
 
     stream: str
     number: int
@@ -147,17 +137,22 @@ class _Taken:
 
 
 class Merger:
+    """Merges small packs, so that a month of a node is a few hundred objects.
+
+    A merged pack has the number of the last of those that it is made of, and follows what the first
+    of them followed: so whoever has read some of them, or none, goes on from it. It is there before
+    they are deleted, the newest first. Where a store lets nobody delete, packs stay as they are.
+    """
+
     def __init__(self) -> None:
         self._packs: list[_Taken] = []
         self._due: list[_Taken] = []
         self._may_delete = True
 
-    def note(
-        self, stream: str, number: int, after: int, stored_bytes: int, held_bytes: int
-    ) -> None:
-        if sum(one.held_bytes for one in self._packs) + held_bytes > _MOST_BYTES:
+    def note(self, taken: _Taken) -> None:
+        if sum(one.held_bytes for one in self._packs) + taken.held_bytes > _MOST_BYTES:
             self._begin_anew()
-        self._packs.append(_Taken(stream, number, after, stored_bytes, held_bytes))
+        self._packs.append(taken)
         if len(self._packs) >= TOGETHER:
             self._begin_anew()
 
@@ -202,50 +197,35 @@ def merged(packs: Iterable[list[Piece]]) -> list[Piece]:
                 pages[piece.offset + at] = new + old[len(new) :]
     found = list(replaced.values())
     for path, pages in files.items():
-        found += _joined(path, pages)
+        joined: list[tuple[int, bytearray]] = []  # pages behind each other
+        for at in sorted(pages):
+            if joined and at == joined[-1][0] + len(joined[-1][1]):
+                joined[-1][1].extend(pages[at])
+            else:
+                joined.append((at, bytearray(pages[at])))
+        found += [Piece(path, at, bytes(data)) for at, data in joined]
     return found
-
-
-def _joined(path: str, pages: dict[int, bytes]) -> list[Piece]:
-    """The pages of a file, those behind each other as one piece."""
-    found: list[tuple[int, bytearray]] = []
-    for at in sorted(pages):
-        if found and at == found[-1][0] + len(found[-1][1]):
-            found[-1][1].extend(pages[at])
-        else:
-            found.append((at, bytearray(pages[at])))
-    return [Piece(path, at, bytes(data)) for at, data in found]
-
-
-# Rows are stored through a memory map, which leaves no reliable mark on a file, so its content is
-# compared, by a digest of each page of it. A file is read from its beginning to its end: what is
-# read earlier was stored later (a batch's length word and the marker of a row come first in the
-# file and are stored last), so no row is shipped before all of it is. For the same reason the
-# files that rows refer to are read after them and go into the same pack.
-
-PAGE_BYTES = 4096
-PACK_BYTES = 4 << 20
-"""A pack is closed once the rows in it have come to this, so this much of a node's data is held."""
-
-DIGEST_BYTES = 8
-_NOT_OURS = (errno.ENOENT, errno.ELOOP, errno.EINVAL)  # it is replaced, a link, or a pipe
-_READ_BYTES = 1 << 18
-_FOLLOWED_ROUNDS, _SELDOM_ROUNDS = 4, 16
-_TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, PROCESS)
 
 
 @dataclass(frozen=True)
 class FileChange:
-    """A piece of a file that is not shipped, with the digests of its pages."""
+    """What is not shipped yet."""
 
     piece: Piece
-    digests: bytes
+    digests: bytes  # of its pages
 
 
 class ChangedFiles:
     """Finds what changed in the run in `run_dir`; `is_ours` says of a file (its folder and name)
     whether it is this node's to ship. `shipped` has the digests of the pages of each file that are
-    shipped, one behind the other."""
+    shipped, one behind the other.
+
+    Rows are stored through a memory map, which leaves no reliable mark on a file, so the digests of
+    its pages are compared. A file is read from its beginning to its end: what is read earlier was
+    stored later (a batch's length word and the marker of a row come first in the file and are
+    stored last), so no row is shipped before all of it is. For the same reason the files that rows
+    refer to are read after them and go into the same pack.
+    """
 
     def __init__(self, run_dir: Path, is_ours: Callable[[str, str], bool]) -> None:
         self._run_dir = run_dir
@@ -265,20 +245,18 @@ class ChangedFiles:
             yield told
         held: list[FileChange] = []
         held_bytes = 0
-        for folder in TABLES:
-            for name in self._names(folder):
-                path = f"{folder}/{name}"
-                if not (everything or self._is_due(path)):
-                    continue
-                self._same[path] = self._same.get(path, 0) + 1
-                self._looked_ns[path] = monotonic_ns()
-                for change in self._of_file(path):
-                    self._same[path] = 0
-                    held.append(change)
-                    held_bytes += len(change.piece.data)
-                    if held_bytes >= PACK_BYTES:
-                        yield [*self._of_told(), *held]
-                        held, held_bytes = [], 0
+        for path in self._paths(TABLES):
+            if not (everything or self._is_due(path)):
+                continue
+            self._same[path] = self._same.get(path, 0) + 1
+            self._looked_ns[path] = monotonic_ns()
+            for change in self._of_file(path):
+                self._same[path] = 0
+                held.append(change)
+                held_bytes += len(change.piece.data)
+                if held_bytes >= PACK_BYTES:
+                    yield [*self._of_told(), *held]
+                    held, held_bytes = [], 0
         if rest := [*self._of_told(), *held]:
             yield rest
 
@@ -296,45 +274,38 @@ class ChangedFiles:
             known[at:end] = change.digests
 
     def all_looked_ns(self) -> int | None:
-        """Since when the rows of every file have been looked at (ns of the monotonic clock); None
-        where there are none."""
+        """Since when the rows of every file have been looked at; None where there are none."""
         return min(self._looked_ns.values(), default=None)
 
     def left_bytes(self) -> int:
         """How much has changed. Errors: OSError."""
-        paths = [f"{folder}/{name}" for folder in (*_TOLD, *TABLES) for name in self._names(folder)]
-        return sum(_bytes(self._of_file(path)) for path in paths)
+        return sum(_bytes(self._of_file(path)) for path in self._paths((*_TOLD, *TABLES)))
 
     def _is_due(self, path: str) -> bool:
         """A file that has not changed for long is looked at seldom: hundreds of processes may have
         ended, or wait."""
-        same = self._same.get(path, 0)
-        if same <= _FOLLOWED_ROUNDS:
-            return True
-        every = min(_SELDOM_ROUNDS, 2 ** (same - _FOLLOWED_ROUNDS))
-        return bool((self._round + hash(path)) % every == 0)
+        seldom = max(0, self._same.get(path, 0) - _FOLLOWED_ROUNDS)
+        return (self._round + hash(path)) % min(_SELDOM_ROUNDS, 1 << seldom) == 0
 
     def _of_told(self) -> Iterator[FileChange]:
         """Of the small files that rows refer to, some `PACK_BYTES` at most."""
         held = 0
-        for folder in _TOLD:
-            for name in self._names(folder):
-                path = f"{folder}/{name}"
-                try:
-                    status = os.stat(self._run_dir / path)
-                except OSError:
-                    continue  # it is being replaced
-                mark = (status.st_mtime_ns, status.st_size, status.st_ino)
-                if self._told.get(path) == mark:
-                    continue
-                changes = list(self._of_file(path))
-                if not changes:
-                    self._told[path] = mark
-                for change in changes:
-                    held += len(change.piece.data)
-                    yield change
-                    if held >= PACK_BYTES:
-                        return
+        for path in self._paths(_TOLD):
+            try:
+                status = os.stat(self._run_dir / path)
+            except OSError:
+                continue  # it is being replaced
+            mark = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if self._told.get(path) == mark:
+                continue
+            changes = list(self._of_file(path))
+            if not changes:
+                self._told[path] = mark
+            for change in changes:
+                held += len(change.piece.data)
+                yield change
+                if held >= PACK_BYTES:
+                    return
 
     def _of_file(self, path: str) -> Iterator[FileChange]:
         """Pages of a file that differ from those that are shipped, neighbours as one piece."""
@@ -348,8 +319,7 @@ class ChangedFiles:
         try:
             if is_replaced(path):
                 data = os.pread(file, PACK_BYTES, 0)
-                digest = _digest(data)
-                if digest != known:
+                if (digest := _digest(data)) != known:
                     yield FileChange(Piece(path, 0, data, True), digest)
                 return
             at = 0
@@ -361,16 +331,19 @@ class ChangedFiles:
         finally:
             os.close(file)
 
-    def _names(self, folder: str) -> list[str]:
-        if is_elsewhere(self._run_dir / folder):
-            return []  # what is there is none of the run's
-        try:
-            names = sorted(os.listdir(self._run_dir / folder))
-        except FileNotFoundError:
-            if not self._run_dir.is_dir():
-                raise
-            return []
-        return [n for n in names if _is_shipped(folder, n) and self._is_ours(folder, n)]
+    def _paths(self, folders: Iterable[str]) -> Iterator[str]:
+        for folder in folders:
+            if is_elsewhere(self._run_dir / folder):
+                continue  # what is there is none of the run's
+            try:
+                names = sorted(os.listdir(self._run_dir / folder))
+            except FileNotFoundError:
+                if not self._run_dir.is_dir():
+                    raise
+                continue
+            for name in names:
+                if _is_shipped(folder, name) and self._is_ours(folder, name):
+                    yield f"{folder}/{name}"
 
 
 def _bytes(changes: Iterable[FileChange]) -> int:
@@ -386,10 +359,10 @@ def _is_shipped(folder: str, name: str) -> bool:
 
 
 def _differing(path: str, offset: int, data: bytes, known: bytes) -> Iterator[FileChange]:
-    first, start, held = offset // PAGE_BYTES, -1, b""
+    start, held = -1, b""
     for at in range(0, len(data), PAGE_BYTES):
         digest = _digest(data[at : at + PAGE_BYTES])
-        place = (first + at // PAGE_BYTES) * DIGEST_BYTES
+        place = (offset + at) // PAGE_BYTES * DIGEST_BYTES
         if known[place : place + DIGEST_BYTES] != digest:
             start = at if start < 0 else start
             held += digest

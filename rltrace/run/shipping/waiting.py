@@ -1,5 +1,4 @@
-"""At the end of a job: waiting for what is left to be shipped, with progress, and saying what was
-not."""
+"""Waits at a job's end for its shipping, and says what is left."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ _SAY_FIRST_S, _SAY_EVERY_S = 3.0, 10.0
 def wait(run_dir: Path, say: Callable[[str], None]) -> ShippingProgress:
     """Waits until the agents have shipped all that the nodes recorded, for `WAIT_S` at most, or
     until Ctrl-C; how far they are then."""
-    until = time.monotonic() + WAIT_S
-    say_at = time.monotonic() + _SAY_FIRST_S
+    began = time.monotonic()
+    until, say_at = began + WAIT_S, began + _SAY_FIRST_S
     told = ShippingProgress()
     with suppress(KeyboardInterrupt):
         while (now := time.monotonic()) < until:
@@ -60,7 +59,7 @@ def what_is_left(run_dir: Path, told: ShippingProgress) -> list[str]:
 
 def nodes_apart(run_dir: Path) -> int:
     """How many nodes of the run kept what they recorded on a disk of their own."""
-    return sum(1 for _ in (run_dir / NODES).glob("*~*.json"))
+    return len(list((run_dir / NODES).glob("*~*.json")))
 
 
 def megabytes(size_bytes: int) -> str:

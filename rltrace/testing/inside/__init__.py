@@ -1,4 +1,4 @@
-"""Names of rltrace's insides, wherever their modules stand: what its own tests import.
+"""Finds names of rltrace's insides for its own tests, wherever they stand.
 
     from rltrace.testing.inside.sync import blocks_digest
 
@@ -49,8 +49,8 @@ for _floor in _CHOICES:
 
 @cache
 def _named(floor: str) -> Mapping[str, list[str]]:
-    """The definitions and modules of a floor by each way to call them. What a module defines under
-    its own name goes before the module."""
+    """Definitions and modules by each way to call them. What a module defines under its own name
+    goes before the module."""
     found: dict[str, list[str]] = defaultdict(list)
     for file in sorted((_ROOT / floor).rglob("*.py")):
         path = file.relative_to(_ROOT / floor).with_suffix("").parts

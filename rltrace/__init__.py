@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from rltrace.hooks.sample_api import counter, reward, trajectory, use, weight_update
 from rltrace.hooks.span_api import span, step
+from rltrace.trace.run_dir import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from rltrace.report.notebook import Run
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "counter",

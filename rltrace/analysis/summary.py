@@ -38,8 +38,8 @@ from rltrace.analysis.trajectories.staleness import Staleness
 from rltrace.analysis.trajectories.tail import Tail
 from rltrace.analysis.walls.rank import Ranking, rank
 from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
-from rltrace.hooks.hook import OwnFigure
 from rltrace.trace.job_devices import AGENT
+from rltrace.trace.read.framework_figure import OwnFigure
 
 
 @dataclass(frozen=True)

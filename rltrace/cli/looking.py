@@ -18,7 +18,7 @@ from rltrace.trace.errors import WrongUsage
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rltrace.hooks.hook import OwnFigure
+    from rltrace.trace.read.framework_figure import OwnFigure
     from rltrace.trace.read.run import OpenedRun
 
 _CHEAPEST, _DEAREST = 1e-4, 1e6  # US$ per device-hour; what is beyond is a slip

@@ -84,9 +84,9 @@ RAY_WORKER = "_private/workers/default_worker.py"
 # What is done to modules as they are imported: by which function of ours, loaded only then.
 _RAY_PATCHES = (
     ("ray._private.function_manager", "patch.ray_actors:patch_function_manager"),
-    ("ray.exceptions", "child_exits:watch_errors"),
+    ("ray.exceptions", "patch.ray_ends:watch_errors"),
     ("ray._private.worker", "patch.ray_env:patch_init"),
-    ("ray._private.worker", "child_exits:watch_kill"),
+    ("ray._private.worker", "patch.ray_ends:watch_kill"),
     ("ray._private.utils", "patch.ray_env:patch_actor_options"),
     ("ray.dashboard.modules.job.sdk", "patch.ray_env:patch_job_client"),
 )

@@ -22,6 +22,7 @@ from rltrace.hooks.spans import Span, codes_of, watch_asyncio
 from rltrace.trace import clock, segment
 from rltrace.trace.job_exceptions import contained, from_outside
 from rltrace.trace.run_dir import (
+    COUNTED,
     ENDS,
     NAMES,
     PROBLEMS,
@@ -48,7 +49,6 @@ MANY_NAMES = "(more names)"
 
 _COMPILED = "torch.compile compiled it, and nothing is recorded in there: hook what calls it"
 MOST_PROBLEMS = 20
-COUNTED = 64  # odd values of a kind that are written one by one
 _LONGEST_WORD = 60  # characters of a word that is none of the vocabulary's
 _LONGEST_SAID = 500  # characters of a line on stderr
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ENOMEM}

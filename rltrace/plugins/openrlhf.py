@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rltrace.hooks import weight_moves
-from rltrace.hooks.hook import satisfies
 from rltrace.hooks.span_api import Phases
 from rltrace.trace.errors import WrongUsage
+from rltrace.trace.read.framework_figure import satisfies
 
 NAMED = "rltrace.sync "
 """How the name of what is no tensor begins. Then comes what is to be done: "stage" with place,

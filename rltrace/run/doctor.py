@@ -21,17 +21,19 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rltrace
 from rltrace.adapters import find_adapters
-from rltrace.hooks.hook import Adapter, Hook, satisfies
+from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.patch.install import spec_of
 from rltrace.hooks.patch.main_module import assigned, statements
 from rltrace.report import units
 from rltrace.report.inventory import HARMLESS
 from rltrace.report.layout import Section, brief, table
+from rltrace.report.notebook import open_run
 from rltrace.run.location import ONLY_ON, WHY_ONLY
 from rltrace.run.node.nvml import NoGpu, NvmlDevices
 from rltrace.trace.clock import node_id
+from rltrace.trace.read.framework_figure import satisfies
+from rltrace.trace.run_dir import VERSION
 from rltrace.trace.safe_text import visible
 from rltrace.trace.schema import TABLES
 
@@ -116,7 +118,7 @@ def examine(run: Path | None = None) -> DoctorReport:
     checks = tuple(_machine())
     if run is None:
         return DoctorReport(checks, adapters)
-    opened = rltrace.open_run(run)
+    opened = open_run(run)
     problems = [*_of_recording(opened)]
     notes: list[str] = []
     if (why := unreadable(opened)) is not None:
@@ -132,7 +134,7 @@ def examine(run: Path | None = None) -> DoctorReport:
 
 def _machine() -> Iterator[Check]:
     python = ".".join(map(str, sys.version_info[:3]))
-    yield Check("rltrace", None, f"{rltrace.__version__}, Python {python}, node {node_id()}")
+    yield Check("rltrace", None, f"{VERSION}, Python {python}, node {node_id()}")
     yield _recording(Path.cwd())
     free = shutil.disk_usage(Path.cwd()).free
     roomy = free > _LITTLE_SPACE_BYTES

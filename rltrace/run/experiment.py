@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rltrace
 from rltrace.analysis.compare import FRESHNESS, GOODPUT, STEP, RunPace, Trial, pace, trial
 from rltrace.analysis.compare import UNDECIDED as UNCLEAR
 from rltrace.analysis.figures.devices import framework_of
@@ -28,6 +27,7 @@ from rltrace.analysis.fixes.job_settings import form_of, stated_settings, with_s
 from rltrace.analysis.fixes.playbook import WRAP_SYNC
 from rltrace.analysis.stats.interval import Estimate
 from rltrace.analysis.walls import wall
+from rltrace.report.notebook import open_run
 from rltrace.run.location import new_run_path, whole_command
 from rltrace.run.reading import open_readable
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
@@ -190,7 +190,7 @@ def _is_there(plan: ExperimentPlan, pair: int, variant: str) -> bool:
     path = plan.run_path(pair, variant)
     if not path.exists():
         return False
-    meta = rltrace.open_run(path).meta
+    meta = open_run(path).meta
     if whole_command(path, meta) != plan.command(pair, variant):
         raise WrongUsage(f"{path} is a run of another command: name a new directory")
     if meta.get("exit_code") == 0:

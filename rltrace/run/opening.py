@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import rltrace
 from rltrace.adapters import find_adapters
 from rltrace.hooks import boot, token_capture
 from rltrace.hooks import recorder as recording
@@ -40,6 +39,7 @@ from rltrace.trace.run_dir import (
     CAPTURE_TOKENS,
     NODES,
     RUN_VARIABLE,
+    VERSION,
     RunExistsError,
     create_run,
     now_ns,
@@ -97,7 +97,7 @@ def _made(path: Path, command: list[str], settings: dict[str, Any], more: dict[s
     if "event_cost_ns" not in settings:
         settings |= recording_costs(tokens=settings.get(CAPTURE_TOKENS) is True)
     with suppress(RunExistsError):
-        create_run(str(path), command, settings, rltrace.__version__, **more)
+        create_run(str(path), command, settings, VERSION, **more)
         with suppress(OSError):  # then `rltrace experiment` asks for it
             keep_command(path, command)
         return True

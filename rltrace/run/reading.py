@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import rltrace
-
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import Job
     from rltrace.report.notebook import Run
@@ -14,9 +12,10 @@ if TYPE_CHECKING:
 
 def open_readable(path: Path) -> Run:
     """Errors: `RltraceError` when there is no run, or nothing of it can be read."""
+    from rltrace.report.notebook import open_run
     from rltrace.trace.read.run_losses import check_readable
 
-    run = rltrace.open_run(path)
+    run = open_run(path)
     check_readable(run)
     return run
 

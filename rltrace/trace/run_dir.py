@@ -34,9 +34,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+VERSION = "0.1.0"  # of this package
 RUN_VARIABLE = "RLTRACE_RUN"  # environment variable: the absolute run directory
 RUNS_FOLDER = "rltrace-runs"  # in the working directory
 RUN_FILE = "run.json"
+COUNTED = 64  # odd values of a kind that are written one by one, in problems/
 APART_FILE = "apart.json"  # in a directory that is one node's own: where it is shipped
 FETCHED_FILE = "fetched.json"  # in a directory that was brought from a URL: what of the run is here
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"

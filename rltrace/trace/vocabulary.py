@@ -127,3 +127,10 @@ def named(kind: type[IntEnum], code: int | None) -> str:
 def stage_of(code: int) -> Stage:
     """The stage of a code; an unknown one is `OTHER`."""
     return Stage(code) if code in set(Stage) else Stage.OTHER
+
+
+PLANNED, SLEPT, WORKED, LONGEST = "planned", "slept", "worked", "longest"
+"""What the counters of a probe say of a stage: its dose, and seconds."""
+
+OTLP_PREFIX = "rltrace."
+"""What the attributes begin with by which an export to OpenTelemetry says a row's columns."""

@@ -10,7 +10,6 @@ from typing import Any
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.process_intervals import TABLE_OF, Activity, OpenSpan
 from rltrace.analysis.timeline.steps import step_errors
-from rltrace.hooks.recorder import COUNTED
 from rltrace.trace import run_dir
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.liveness import is_brought
@@ -18,6 +17,7 @@ from rltrace.trace.metadata_validation import only_some
 from rltrace.trace.read.processes import Dropped
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import Damaged, damaged, read_ends
+from rltrace.trace.run_dir import COUNTED
 from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 

@@ -13,7 +13,7 @@ from rltrace.analysis.figures.devices import version_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.analysis.timeline.steps import Steps
-from rltrace.hooks.hook import OwnFigure, satisfies
+from rltrace.trace.read.framework_figure import OwnFigure, satisfies
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from rltrace.hooks.hook import satisfies
+from rltrace.trace.read.framework_figure import satisfies
 from rltrace.trace.untrusted_files import packaged_tables
 
 

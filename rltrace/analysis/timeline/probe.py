@@ -22,9 +22,8 @@ from rltrace.analysis.stats.interval import UNKNOWN, Floats, Interval, fit
 from rltrace.analysis.timeline.stages import StageRow
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.walls.wall import ALIKE
-from rltrace.hooks.probe.delays import LONGEST, PLANNED, SLEPT, WORKED
 from rltrace.trace.read.run import OpenedRun
-from rltrace.trace.vocabulary import Stage
+from rltrace.trace.vocabulary import LONGEST, PLANNED, SLEPT, WORKED, Stage
 
 HALF_WIDTH = 0.15  # of the interval of an exposed part: how sharp an answer is asked for
 LAGS = 2  # steps after a dosed one in which it may still act, where work crosses their ends

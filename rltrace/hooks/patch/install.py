@@ -18,7 +18,7 @@ from typing import Any
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.boot import HOOKS_VARIABLE
 from rltrace.hooks.finder import ImportFinder
-from rltrace.hooks.hook import Adapter, Hook, satisfies
+from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.launch_info import Program
 from rltrace.hooks.patch import call_observer
 from rltrace.hooks.patch.call_observer import Observer
@@ -32,6 +32,7 @@ from rltrace.hooks.patch.wrapping import (
 )
 from rltrace.hooks.recorder import problem
 from rltrace.trace.job_exceptions import contained, from_outside
+from rltrace.trace.read.framework_figure import satisfies
 
 MAIN = "__main__"
 _REMOTE = {("ray.actor", "ActorClass"), ("ray.remote_function", "RemoteFunction")}

@@ -31,7 +31,7 @@ from rltrace.hooks.spans import codes_of
 from rltrace.trace.clock import node_id
 from rltrace.trace.job_exceptions import contained
 from rltrace.trace.safe_open import opened
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.vocabulary import LONGEST, PLANNED, SLEPT, WORKED, Stage, word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 LEAST_NS = 2_000_000  # shorter sleeps are not worth it: event loops count in ms
 NOTED_NS = 5_000_000  # stays are noted together until they are this long
-PLANNED, SLEPT, WORKED, LONGEST = "planned", "slept", "worked", "longest"
 
 
 class Stay:

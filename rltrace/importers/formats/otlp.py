@@ -25,9 +25,8 @@ from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.schema import TABLES, WIDTH_BYTES, Column
 from rltrace.trace.untrusted_files import NONSENSE
-from rltrace.trace.vocabulary import Stage, word
+from rltrace.trace.vocabulary import OTLP_PREFIX, Stage, word
 
-PREFIX = "rltrace."
 """What the names of rltrace's own attributes begin with (`rltrace.report.formats.otlp`)."""
 
 Attributes = dict[str, Any]
@@ -87,7 +86,9 @@ def _own(path: Path, objects: Objects, found: list[_Found]) -> ImportedRun:
 
 
 def _most_said(senders: list[Attributes], fact: str) -> str:
-    said = Counter(str(about[PREFIX + fact]) for about in senders if PREFIX + fact in about)
+    said = Counter(
+        str(about[OTLP_PREFIX + fact]) for about in senders if OTLP_PREFIX + fact in about
+    )
     return max(said, key=said.__getitem__, default="")
 
 
@@ -150,13 +151,13 @@ def _row(
 ) -> PlacedSpan | PlacedRow | None:
     """None for a span that is of no table. `about` are the attributes of what sent it. Errors:
     `NONSENSE` where it is damaged."""
-    table = TABLES.get(str(attributes.get(f"{PREFIX}table")))
+    table = TABLES.get(str(attributes.get(f"{OTLP_PREFIX}table")))
     if table is None:
         return None
     columns: dict[str, float | str] = {
-        column.name: _stored(column, attributes[PREFIX + column.name])
+        column.name: _stored(column, attributes[OTLP_PREFIX + column.name])
         for column in table.columns
-        if PREFIX + column.name in attributes
+        if OTLP_PREFIX + column.name in attributes
     }
     start_ns, end_ns = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
     if not 0 < start_ns <= end_ns < _TOO_LARGE["q"]:
@@ -178,10 +179,10 @@ def _row(
 
 
 def _process(about: Attributes) -> LoggedProcess:
-    rank = about.get(f"{PREFIX}rank")
+    rank = about.get(f"{OTLP_PREFIX}rank")
     return LoggedProcess(
         name=str(about.get("service.instance.id", "process")),
-        role=str(about.get(f"{PREFIX}role", "")) or str(about.get("service.name", "")),
+        role=str(about.get(f"{OTLP_PREFIX}role", "")) or str(about.get("service.name", "")),
         host=str(about.get("host.name", "")),
         rank=None if rank is None else int(rank),
     )

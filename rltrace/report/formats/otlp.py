@@ -17,12 +17,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.formats.otlp import PREFIX
 from rltrace.report.formats.atomic_file import whole_file
 from rltrace.trace.metadata_validation import whole_text
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.schema import REWARDS, SPANS, SYNCS, TABLES, TRAJECTORIES, USES, Table
+from rltrace.trace.vocabulary import OTLP_PREFIX
 
 _TABLES = (SPANS, TRAJECTORIES, REWARDS, USES, SYNCS)
 _INTERNAL, _ERROR = 1, 2
@@ -216,7 +216,7 @@ def _span(
 ) -> dict[str, Any]:
     """`ids` are those of the trace, the span and its parent."""
     trace, own, parent = ids
-    columns = {PREFIX + c.name: row[c.name] for c in table.columns if c.name not in _TIMES}
+    columns = {OTLP_PREFIX + c.name: row[c.name] for c in table.columns if c.name not in _TIMES}
     span = {
         "traceId": trace,
         "spanId": own,
@@ -224,7 +224,7 @@ def _span(
         "kind": _INTERNAL,
         "startTimeUnixNano": str(row["start_ns"]),
         "endTimeUnixNano": str(max(row["end_ns"], row["start_ns"])),
-        "attributes": _attributes({f"{PREFIX}table": table.name, **(more or {}), **columns}),
+        "attributes": _attributes({f"{OTLP_PREFIX}table": table.name, **(more or {}), **columns}),
     }
     if parent:
         span["parentSpanId"] = parent

@@ -12,10 +12,10 @@ from rltrace.analysis.figures.framework_figures import STEP, ComparedFigure
 from rltrace.analysis.stats.interval import Interval
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.timeline.probe import HALF_WIDTH, IN_FULL, Probe, ProbedStage
-from rltrace.hooks.hook import OwnFigure
 from rltrace.report import run_lines, units
 from rltrace.report.layout import Section, TableColumn, labelled, listed, numbers, table
 from rltrace.report.sections.verdict_section import model_check
+from rltrace.trace.read.framework_figure import OwnFigure
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.run_dir import RECORDING_STOPPED
 from rltrace.trace.untrusted_files import packaged_tables

@@ -19,7 +19,7 @@ from rltrace.testing.inside.analysis import LEVERS, Constants, replay
 from rltrace.testing.inside.analysis import EngineModel as Engine
 from rltrace.testing.inside.analysis import StepWorkload as Workload
 from rltrace.testing.inside.analysis import SyncModel as Sync
-from rltrace.testing.inside.analysis import interval_Estimate as Estimate
+from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError, Stage
 from tests.analysis.whatif.played import ALIKE, batch, told, workload
 

@@ -1,0 +1,67 @@
+"""A figure of the framework's own, and the range of versions that it is of."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt, ne
+
+
+@dataclass(frozen=True)
+class OwnFigure:
+    """A figure of the framework's own that is not what it seems, and what to hold it against.
+
+    - `metrics`: its names in what the framework logs, added up where several are logged; none: the
+      framework logs no such figure, which `name` then names.
+    - `stages`: what it is taken for: seconds of a step in which any of these stages ran, or of the
+      step itself (`step`). With `unit="B"` it is bytes of a weight update.
+    - `scale`: how many of the unit (seconds, bytes) one of the framework's is.
+    - `since_last`: it is the mean of the steps since it was logged before, not of one step.
+    - `reason`: why the two differ, in a few words.
+
+    A figure may read differently in another trainer or version of the framework, so several may
+    name the same metrics: the first counts that fits. `versions` is a range such as `">=0.9"`;
+    `placements` are those of the report; `beside` is a metric that is logged too; `at_most` is the
+    most that its median may be, in the unit.
+    """
+
+    metrics: tuple[str, ...]
+    stages: tuple[str, ...]
+    reason: str
+    name: str = ""
+    unit: str = "s"
+    scale: float = 1.0
+    versions: str = ""
+    placements: tuple[str, ...] = ()
+    beside: str = ""
+    at_most: float = math.inf
+    since_last: bool = False
+
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+_HOLDS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
+_CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
+
+
+def satisfies(version: str, wanted: str) -> bool:
+    """Whether a version lies in a range. An unknown version does, and any does in an empty range.
+    Suffixes (`rc1`, `+cpu`) do not count. Errors: `ValueError` for a range that cannot be read."""
+    found = _NUMBERS.match(version)
+    if not wanted or found is None:
+        return True
+    have = _numbers(found.group())
+    for clause in wanted.split(","):
+        parts = _CLAUSE.fullmatch(clause)
+        if parts is None:
+            raise ValueError(f"{wanted!r} is no version range such as '>=0.6,<0.10'")
+        sign, limit = parts.group(1), _numbers(parts.group(2))
+        length = max(len(have), len(limit))
+        a, b = ([*n, *[0] * (length - len(n))] for n in (have, limit))
+        if not _HOLDS[sign](a, b):
+            return False
+    return True
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(".")]

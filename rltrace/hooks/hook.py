@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rltrace.trace.read.framework_figure import OwnFigure as OwnFigure  # adapters state them
+from rltrace.trace.read.framework_figure import OwnFigure  # adapters state them
 from rltrace.trace.schema import TABLES
 from rltrace.trace.vocabulary import Phase, Stage
 

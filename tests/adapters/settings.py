@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import rltrace
-from rltrace.testing.inside.hooks import satisfies
+from rltrace.testing.inside.trace import satisfies
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -20,7 +20,8 @@ import pytest
 from rltrace.adapters.openrlhf import OpenRLHF
 from rltrace.adapters.trl import TRL as AdapterOfTRL
 from rltrace.adapters.verl import Verl
-from rltrace.testing.inside.hooks import Adapter, Hook, satisfies, split_target
+from rltrace.testing.inside.hooks import Adapter, Hook, split_target
+from rltrace.testing.inside.trace import satisfies
 from tests.adapters.symbols import reads
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -14,7 +14,7 @@ import pytest
 from rltrace.adapters import find_adapters
 from rltrace.importers import IMPORTERS
 from rltrace.testing.inside.analysis import OBSERVABILITY, frameworks, wall_names
-from rltrace.testing.inside.hooks import satisfies
+from rltrace.testing.inside.trace import satisfies
 from tests.adapters.record_options import FOLDER, named
 from tests.adapters.settings import name, not_taken, plain, settings_file, settings_files
 from tests.adapters.sources import OPENRLHF, TRL, VERL

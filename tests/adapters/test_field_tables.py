@@ -14,7 +14,8 @@ from rltrace.adapters import find_adapters
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.weights import Sending
-from rltrace.testing.inside.hooks import Adapter, Hook, Observer, satisfies, stage_code
+from rltrace.testing.inside.hooks import Adapter, Hook, Observer, stage_code
+from rltrace.testing.inside.trace import satisfies
 from tests.adapters.symbols import found_at, reads, symbols, versions
 from tests.docs.frameworks import adapters
 

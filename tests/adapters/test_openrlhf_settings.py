@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.testing.inside.analysis import WRAP_SYNC
-from rltrace.testing.inside.hooks import satisfies
 from rltrace.testing.inside.plugins import VERSIONS as WITH_SYNC
+from rltrace.testing.inside.trace import satisfies
 from tests.adapters.record_options import of_parser
 from tests.adapters.settings import Options, name, not_taken, settings_file, sources_of, takes
 from tests.adapters.sources import OPENRLHF

@@ -9,8 +9,8 @@ import ast
 from pathlib import Path
 
 from rltrace.adapters.openrlhf.hooks import HOOKS
-from rltrace.testing.inside.hooks import satisfies
 from rltrace.testing.inside.importers import OPENRLHF as IMPORTER
+from rltrace.testing.inside.trace import satisfies
 from tests.adapters.sources import OPENRLHF
 
 MAY_LACK = {"controller.fit_begins": {"global_step"}, "engine.tensor_loaded": {"ipc_handles"}}

@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from rltrace.testing.inside.hooks import satisfies
+from rltrace.testing.inside.trace import satisfies
 from tests.adapters.option_classes import of_classes
 from tests.adapters.settings import name, settings_file, sources_of
 from tests.adapters.sources import TRL

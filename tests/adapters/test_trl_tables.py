@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from rltrace.testing.inside.hooks import satisfies
+from rltrace.testing.inside.trace import satisfies
 from tests.adapters.sources import TRL
 from tests.adapters.trl_shapes import ASYNC
 

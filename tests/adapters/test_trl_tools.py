@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.testing.inside.hooks import satisfies
+from rltrace.testing.inside.trace import satisfies
 from tests.adapters.conftest import Rows
 from tests.adapters.sources import TRL
 from tests.adapters.trl_shapes import ASYNC, Loop, Taken, hooked, message

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rltrace.testing.inside.hooks import satisfies
+from rltrace.testing.inside.trace import satisfies
 from tests.adapters.record_options import of_yaml
 from tests.adapters.settings import Options, name, not_taken, plain, settings_file, sources_of
 from tests.adapters.sources import VERL

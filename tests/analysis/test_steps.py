@@ -14,8 +14,7 @@ from rltrace.analysis.figures.framework_figures import ComparedFigure
 from rltrace.analysis.timeline.steps import Steps, find_steps
 from rltrace.testing import Process, at, process, run_of, turns
 from rltrace.testing.inside.analysis import summarize
-from rltrace.testing.inside.hooks import OwnFigure
-from rltrace.testing.inside.trace import Stage, SyncRole
+from rltrace.testing.inside.trace import OwnFigure, Stage, SyncRole
 from tests.analysis.made import rows
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from rltrace.adapters.table import TableAdapter
 from rltrace.importers import IMPORTERS, MAPPED
-from rltrace.testing.inside.hooks import Adapter, Hook, satisfies
+from rltrace.testing.inside.hooks import Adapter, Hook
 from rltrace.testing.inside.importers import LogRecord as Record
 from rltrace.testing.inside.importers import Scheme, schemes
+from rltrace.testing.inside.trace import satisfies
 from tests.adapters.symbols import found_at, versions
 
 if sys.version_info >= (3, 11):

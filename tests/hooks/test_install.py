@@ -18,17 +18,9 @@ import pytest
 import rltrace
 from rltrace.hooks.launch_info import Program, program, shown
 from rltrace.hooks.patch.install import Installation
-from rltrace.testing.inside.hooks import (
-    Adapter,
-    Call,
-    Hook,
-    Observer,
-    Patch,
-    Recorder,
-    observers,
-    satisfies,
-)
+from rltrace.testing.inside.hooks import Adapter, Call, Hook, Observer, Patch, Recorder, observers
 from rltrace.testing.inside.hooks import ImportFinder as Finder
+from rltrace.testing.inside.trace import satisfies
 from tests.hooks.conftest import Rows, found_in
 
 FRAMEWORK = {

@@ -6,13 +6,13 @@ put a link, or a pipe that nobody reads, where a file of the run belongs. Standa
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from rltrace.trace.job_exceptions import contained
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # else opening a pipe waits for its reader
 _ROOT = "/"
@@ -62,13 +62,24 @@ def _is_place(number: int) -> bool:
     return False
 
 
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
+class alone:
     """Commands write into a folder one after the other. Errors: OSError without such a folder."""
-    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):  # a filesystem that has no locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(file)
+
+    __slots__ = ("_file", "_folder")
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        import fcntl
+
+        self._file = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+        try:
+            with contained(OSError):  # a filesystem that has no locks
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)

@@ -272,8 +272,9 @@ def _value(setting: playbook.FrameworkSetting, value: str, current: Mapping[str,
         return int(value)
     now = current.get(setting.option)
     factor = number_of(rule[1:]) if isinstance(rule, str) and rule.startswith("x") else math.nan
-    known = isinstance(now, int | float) and not math.isnan(factor)
-    return type(now)(now * factor) if known else rule
+    if isinstance(now, int | float) and not math.isnan(factor):
+        return type(now)(now * factor)
+    return rule
 
 
 # --- what moves against statistical walls would gain: no replay of events tells that

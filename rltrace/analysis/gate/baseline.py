@@ -131,8 +131,10 @@ def read_baseline(path: Path) -> Baseline:
         if not 1 <= len(runs) <= MOST_RUNS:
             raise ValueError(f"{len(runs)} runs")
         created, version = str(data["created"]), str(data["rltrace_version"])
-        tables = [_table(data[name]) for name in ("hardware", "framework", "settings")]
-        return Baseline(version, created, *tables, runs)
+        hardware, framework, settings = (
+            _table(data[name]) for name in ("hardware", "framework", "settings")
+        )
+        return Baseline(version, created, hardware, framework, settings, runs)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise RltraceError(f"{path} is a damaged baseline: {what}") from None

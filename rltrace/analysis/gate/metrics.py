@@ -141,12 +141,13 @@ def conditions_of(table: Mapping[str, Any]) -> tuple[Condition, ...]:
     for kind, value in table.items():
         if kind not in KINDS:
             raise WrongUsage(f"{kind!r} is no condition of a gate: {', '.join(KINDS)}")
-        needed: type = str if kind == WALL else Mapping
-        if not isinstance(value, needed):
+        if kind == WALL and isinstance(value, str):
+            found.append(parse_condition(kind, value))
+        elif kind != WALL and isinstance(value, Mapping):
+            found += [parse_condition(kind, f"{name}={limit}") for name, limit in value.items()]
+        else:
             takes = "name" if kind == WALL else "table of limits by metric"
             raise WrongUsage(f"{kind} takes a {takes}, and not {value!r}")
-        texts = [value] if kind == WALL else [f"{name}={limit}" for name, limit in value.items()]
-        found += [parse_condition(kind, text) for text in texts]
     return tuple(found)
 
 

@@ -224,8 +224,9 @@ def without_stalls(seconds: Sequence[Floats], paired: bool) -> list[Floats]:
 
 def _pattern(logs: Floats) -> Floats:
     """What each step is for all runs (the lower median of two, as the longer may have stalled)."""
-    shared: Floats = np.sort(logs - np.median(logs, axis=1, keepdims=True), axis=0)
-    return shared[(len(logs) - 1) // 2]
+    centred = np.sort(logs - np.median(logs, axis=1, keepdims=True), axis=0)
+    shared: Floats = centred[(len(logs) - 1) // 2]
+    return shared
 
 
 # --- the series of a run: all complete steps, as which of them count is found when runs are

@@ -39,9 +39,9 @@ def stage_costs(
         says = f"{spec.samples:,} rewards × {env.reward_s:g} s / {at_once} at once"
         found.append(_cost(Stage.REWARD, made.reward_s, 0, says))
     for stage, seconds in parts.learner.serial_s.items():
-        lines = (f"forward: at {constants['forward_share']:g} of training's MFU",)
+        lines = [f"forward: at {constants['forward_share']:g} of training's MFU"]
         if stage is Stage.TRAIN:
-            lines = _training(spec, parts)
+            lines = [*_training(spec, parts)]
         found.append(_cost(stage, seconds, parts.learner.devices, *lines))
     stage = Stage.SWITCH if parts.shared else Stage.SYNC
     rest = f"{parts.rest_s:g} s: data, packing, advantages, orchestration"

@@ -128,10 +128,10 @@ def rank(analysis: RunAnalysis) -> Ranking:
     if as_dear and not hidden:
         names = " and ".join(as_dear)
         first = replace(first, because=f"{first.because}; {names} may cost as much")
-    would_tell = (*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,)))
+    tells = [*first.missing, *tells, *(() if analysis.overlap_known else (_OVERLAP,))]
     return Ranking(
         (first, *ranked[1:]), first, near, w.LIKELY if sure else w.WEAK, False, first.because,
-        would_tell, tuple(wall.name for wall in hidden),
+        tuple(tells), tuple(wall.name for wall in hidden),
     )  # fmt: skip
 
 

@@ -79,8 +79,8 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
             later = replay(replace(after, lag_bound=2 * before.lag_bound + 1))
         if first.step_s - later.step_s > _SOME_REST * first.step_s:
             came = f"no sample was more than {before.lag_bound:g} versions late"
-            may = "they may come to be later, and the range has both"
-            yield f"{came}, and the job states no bound: {may}", later
+            how = "they may come to be later, and the range has both"
+            yield f"{came}, and the job states no bound: {how}", later
     if _rest_may_hold_up(before, after):
         found = replay(replace(after, rest_s=0.0))
         yield "", replace(found, step_s=found.step_s + after.rest_s)

@@ -51,7 +51,8 @@ class Commands(click.Group):
     def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
         def command() -> Any:
             output.prepare()
-            return click.Group.main(self, *args, standalone_mode=False, **more)
+            run: Any = super(Commands, self).main
+            return run(*args, standalone_mode=False, **more)
 
         return ended(command) if standalone_mode else command()
 

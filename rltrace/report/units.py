@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import wraps
 
 UNKNOWN = "–"
-_LONG = 1e9
-_SHORT = 1e-6
+_LONG, _SHORT = 1e9, 1e-6  # beyond these there is an exponent
 
 
 def _of_finite(show: Callable[[float], str]) -> Callable[[float], str]:

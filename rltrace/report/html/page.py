@@ -39,11 +39,10 @@ def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -
         answers.append(tag("section", *content, id=key, class_="question", aria_labelledby=name))
     script = asset("pictures.js") + asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    title = f"rltrace report · {summary.run.id}"
     return Template(asset("page.html")).substitute(
         policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'",
-        title=text(title),
+        title=text(f"rltrace report · {summary.run.id}"),
         style=asset("screen.css") + asset("page.css"),
         run=prose(summary.run.id),
         contents=join(*(tag("a", said, href=f"#{key}") for key, said, _ in asked)),

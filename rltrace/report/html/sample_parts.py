@@ -180,9 +180,8 @@ def device_part(analysis: RunAnalysis, summary: Summary) -> Html:
     if not loads:
         told = [p.detail for p in summary.coverage.problems if p.what == "no-gpu" and p.detail]
         because = f": {told[0]}".rstrip(".") if told else ""
-        why = f"No GPU was sampled{because}."
-        if summary.run.imported:
-            why = "An imported log has no samples of GPUs."
+        none = f"No GPU was sampled{because}."
+        why = "An imported log has no samples of GPUs." if summary.run.imported else none
         return parts.unknown("gpus", "GPUs", why)
     shown = _strip(loads[:_MOST_DEVICES], (until_ns - since_ns) / 1e9)
     more = len(loads) - _MOST_DEVICES

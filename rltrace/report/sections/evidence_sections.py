@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 from rltrace.adapters import find_adapters
 from rltrace.analysis.figures.coverage import Coverage, OwnCost
@@ -94,7 +95,8 @@ def figures_of(run: OpenedRun) -> tuple[OwnFigure, ...]:
     for settings in packaged_tables("adapters/settings") if targets else ():
         if settings["framework"] in frameworks:
             for figure in settings.get("figure", ()):
-                told = {k: tuple(v) if isinstance(v, list) else v for k, v in figure.items()}
+                told: dict[str, Any] = dict(figure)
+                told |= {k: tuple(v) for k, v in figure.items() if isinstance(v, list)}
                 found.append(OwnFigure(**told))
     return tuple(found)
 

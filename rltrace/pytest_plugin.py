@@ -37,8 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Tracer:
-    """The value of the fixture `rltrace_run`."""
-
     def __init__(self, folder: Path, runs: list[Path]) -> None:
         self._folder, self._runs = folder, runs
 
@@ -116,7 +114,6 @@ def _hold(
     wall: str | None = None,
     cannot_tell: str = "fail",
 ) -> None:
-    """Fails the test, or skips it where runs that cannot tell may do so."""
     from rltrace.analysis.gate.metrics import PASS, UNSURE
     from rltrace.report.formats import gate_outputs
     from rltrace.run.gate_settings import from_table, gate, read_settings

@@ -81,7 +81,6 @@ class AdapterCheck:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Those that will be seen."""
         seen = ", ".join(hook.stage for hook in self.hooks if hook.found != NO and hook.stage)
         return tuple(dict.fromkeys(seen.split(", "))) if seen else ()
 

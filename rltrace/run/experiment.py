@@ -65,7 +65,6 @@ class ExperimentPlan:
     sync_after: bool = False
 
     def order(self) -> list[tuple[int, str]]:
-        """Pair and variant of each run that there will be: before, after, after, before, ..."""
         return [(pair, variant) for pair in range(self.pairs) for variant in self.turn(pair)]
 
     def turn(self, pair: int) -> tuple[str, str]:
@@ -89,7 +88,6 @@ class ExperimentPlan:
         return self.folder / f"{pair + 1}-{variant}"
 
     def output(self, pair: int, variant: str) -> Path:
-        """Where what the job itself writes goes."""
         return self.folder / "output" / f"{pair + 1}-{variant}"
 
     def sentences(self) -> list[str]:
@@ -227,7 +225,6 @@ def _run_once(plan: ExperimentPlan, pair: int, variant: str) -> None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Interrupts the job as its terminal would, then less gently."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(child.pid, number)

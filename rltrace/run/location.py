@@ -46,7 +46,6 @@ def _first_free(path: Path, is_taken: Callable[[Path], bool]) -> Path:
 
 
 def launch_path(command: list[str], launch: str) -> Path:
-    """Where the processes of a launch have one run."""
     return Path.cwd() / RUNS_FOLDER / f"{_name(command)}-{_filename(launch)}"
 
 

@@ -110,7 +110,6 @@ def start_agent(path: Path) -> None:
 
 
 def agent_lock(path: Path) -> Path:
-    """The file whose maker starts this node's agent for the run."""
     return path / NODES / f"{node_id()}.lock"
 
 
@@ -238,7 +237,6 @@ class WrapOptions:
     capture_tokens: bool = False
 
     def settings(self) -> dict[str, Any]:
-        """What the run's description has of it."""
         said: dict[str, Any] = {"hooks": list(self.hooks)}
         if self.probe is not None:
             said["probe"] = self.probe.settings()
@@ -322,7 +320,6 @@ def stop() -> None:
 
 
 def _restore_environment() -> None:
-    """Takes back what `start` set."""
     for name in ("PYTHONPATH", *(name for name in os.environ if name.startswith("RLTRACE_"))):
         os.environ.pop(name, None)
         if name in _environment_before:

@@ -306,7 +306,6 @@ class EachStep:
             _say(f"nothing is said of steps: {error}")
 
     def finish(self) -> None:
-        """The job is over: tells what is left to tell."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -114,7 +114,6 @@ class _ProcessFiles:
         return f"node{self.process.node}-{self.pid}-{3600 + self.pid}"
 
     def write(self, inner_each: int) -> int:
-        """Returns the number of spans."""
         self._describe()
         total = self._table(TABLES["spans"], self._spans(inner_each))
         for table, parts in self.process.columns.items():
@@ -187,7 +186,6 @@ class _ProcessFiles:
         return self.names.setdefault(text, len(self.names))
 
     def _table(self, table: Table, columns: Columns) -> int:
-        """Write a table; returns the number of its rows."""
         columns = {name: self._numbers(values) for name, values in columns.items()}
         marker = table.columns[0].name
         written = segment = 0

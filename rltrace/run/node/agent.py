@@ -333,7 +333,6 @@ def read_host() -> Iterator[Reading]:
 
 
 def cpu_model() -> str:
-    """Empty where the system does not tell."""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         names = (line.partition(":")[2].strip() for line in file if line[:10] == "model name")
         return next(names, "")

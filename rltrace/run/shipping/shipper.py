@@ -209,8 +209,6 @@ def merged(packs: Iterable[list[Piece]]) -> list[Piece]:
 
 @dataclass(frozen=True)
 class FileChange:
-    """What is not shipped yet."""
-
     piece: Piece
     digests: bytes  # of its pages
 
@@ -261,7 +259,6 @@ class ChangedFiles:
             yield rest
 
     def done(self, changes: list[FileChange]) -> None:
-        """Notes that these are shipped."""
         for change in changes:
             piece = change.piece
             if piece.replaced:

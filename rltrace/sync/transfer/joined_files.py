@@ -47,7 +47,6 @@ class JoinedFiles:
             file.truncate()
 
     def told(self) -> str:
-        """What the relay of this host told last; "" for nothing."""
         try:
             return self.relay.read_text(errors="replace")
         except FileNotFoundError:  # somebody has emptied the folder by hand

@@ -142,7 +142,6 @@ class _Sender:
 
 
 def _gathered(module: Any, trainer: Any) -> Iterator[tuple[str, Any]]:
-    """The parameters that engines take, each whole for as long as it is the current one."""
     model = trainer.actor.model.module
     sees = getattr(trainer.actor, "is_vlm", False)  # what sees is frozen
     for name, parameter in model.named_parameters():
@@ -168,8 +167,7 @@ class _Part:
     def stage(
         self, worker: Any, place: str, version: str, address: str = "", token: str = ""
     ) -> None:
-        """Holds a version, checked: at `place`, or from this host's relay, which follows `address`.
-        Errors: `RltraceError` where it is elsewhere without an address, damaged or late."""
+        """Holds a checked version: of `place`, or of this host's relay. Errors: `RltraceError`."""
         from rltrace.sync.memory.arena import lies_here
         from rltrace.sync.subscriber import Subscriber
         from rltrace.sync.version import Version

@@ -1,4 +1,4 @@
-"""A policy that a framework hands out tensor by tensor, as it gathers them."""
+"""Publishes a policy that a framework hands out tensor by tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""verl's weights through rltrace.sync: a checkpoint engine, and the one that has a cache.
+"""verl's weights through rltrace.sync: a checkpoint engine with a cache.
 
 The trainer's first rank publishes into shared memory, from which every rollout worker of the host
 takes the version. `get_weights` has the latest at any time, without the trainer.
@@ -66,8 +66,7 @@ class RltraceCheckpointEngine(CheckpointEngineWithCache):  # type: ignore[misc]
         return actors, rollouts
 
     def init_process_group(self, where: str, address: str, run: str, after: str) -> None:
-        """The next update and the way to it; there is no group. Errors: `RltraceError` where the
-        trainer's memory is not this worker's and there is no `address`."""
+        """How the next update comes. Errors: `RltraceError`: other memory and no `address`."""
         self._run, self._after = run, Version.parse(after) if after else None
         self._where = where if is_seen(where) else address
         if not self._where:

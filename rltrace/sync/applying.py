@@ -1,4 +1,4 @@
-"""From a leased version into a rollout worker's own tensors, checked on the way."""
+"""Copies a leased version into a worker's own tensors, checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a learner's tensors into a slot: cast where the layout says so, hashed on the way."""
+"""Copies a learner's tensors into a slot: cast, and hashed."""
 
 from __future__ import annotations
 

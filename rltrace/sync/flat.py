@@ -1,4 +1,4 @@
-"""A model's weights as one flat buffer of bytes, each tensor where a slot would have it."""
+"""A model's weights packed into one buffer of bytes, and unpacked."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def pack(state: Mapping[str, Tensor], layout: Layout) -> NDArray[np.uint8]:
 
 
 def unpack(buffer: NDArray[np.uint8], layout: Layout, state: Mapping[str, Tensor]) -> None:
-    """Copies a buffer, which may be read-only, into tensors of the same layout. Errors:
-    `RltraceError` where layout or length differ; then no tensor was touched."""
+    """Copies a buffer into tensors of its layout. Errors: `RltraceError`: others; none touched."""
     if len(buffer) != layout.bytes:
         raise RltraceError(f"{len(buffer)} bytes of weights, but {layout.bytes} are needed")
     applier = Applier(layout, Workers(1))

@@ -1,4 +1,4 @@
-"""Weights through Ray's object store: one `put` of one flat buffer, one zero-copy `get` a node."""
+"""Weights through Ray's object store, as one buffer a version."""
 
 from __future__ import annotations
 

@@ -103,7 +103,6 @@ class Subscriber(Closing):
         return self._behind().error(self.where)
 
     def latest(self) -> Version | None:
-        """The latest version; None before the first one."""
         return self._current(lambda arena: arena.latest())
 
     def wait(

@@ -1,4 +1,4 @@
-"""Which weights: a version's name, and what has to be known of it to receive it whole."""
+"""A version's name, and what its receivers have to know of it."""
 
 from __future__ import annotations
 

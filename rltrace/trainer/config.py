@@ -181,8 +181,7 @@ class TrainerConfig:
 
 
 def load_job(path: str | Path, without_cause: bool = False) -> dict[str, Any]:
-    """The settings in the `[job]` of a TOML file, by name; `without_cause`, also those that take a
-    wall's cause away. Errors: `TrainerError` where it cannot be read."""
+    """A file's `[job]` by name, `without_cause` with its `[without]`. Errors: `TrainerError`."""
     try:
         tables = parsed_toml(text_given(path))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The actors of a job, in pools of one role; the dead are replaced."""
+"""A job's actors, in pools of one role; the dead are replaced."""
 
 from __future__ import annotations
 

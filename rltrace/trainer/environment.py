@@ -1,4 +1,4 @@
-"""The world that a multi-turn task plays in: tool calls that take time, and that may fail."""
+"""Tool calls of a multi-turn task, which take time and may fail."""
 
 from __future__ import annotations
 

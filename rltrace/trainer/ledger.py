@@ -97,7 +97,6 @@ class Ledger:
         self._counts["groups_with_signal"] += sum(max(r) > min(r) for r in judged)
 
     def lost(self, samples: int) -> None:
-        """A worker died with samples that had not ended."""
         self._counts["lost"] += samples
 
     def drop(self, trajectory: Trajectory, fate: str, version: int) -> Use:

@@ -1,4 +1,4 @@
-"""Placements: when the actors' chain and the learner's run, and how old the data may become.
+"""When the actors' chain and the learner's run: the four placements.
 
 | placement      | generation of a batch runs       | lag of its samples, in versions         |
 |----------------|----------------------------------|-----------------------------------------|

@@ -1,4 +1,4 @@
-"""How the weights of a job travel from its learner to its rollout workers."""
+"""How a job's weights travel from learner to rollout workers."""
 
 from __future__ import annotations
 

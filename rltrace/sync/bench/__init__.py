@@ -1,6 +1,5 @@
-"""Ways to move weights on one host, side by side, against this machine's memory.
+"""Ways to move weights on one host, against this machine's memory.
 
-`measuring.measure` publishes each way to 1, 2, 4 … receivers, which are compared by digest after
-each round. A round's floor is (1 + N) copies at the rate of two threads of memcpy: each byte is
-written once for all, and once into every receiver.
+Receivers are compared by digest after each round. A round's floor is (1 + N) copies at the rate of
+two threads of memcpy: each byte is written once for all, and once into every receiver.
 """

@@ -116,8 +116,7 @@ def measure(
     rounds: int,
     tell: Tell = lambda now, is_new: None,
 ) -> list[BenchRow]:
-    """Publishes `rounds` versions each way to each number of receivers. Errors: `RltraceError` for
-    too little memory, or where rltrace.sync fails; what another way fails at is in its rows."""
+    """Publishes `rounds` versions each way to each number of receivers. Errors: `RltraceError`."""
     table = [
         [(w, BenchRow(w.name, n, w.between_bytes(model.bytes, n), w.missing(n))) for w in ways]
         for n in counts

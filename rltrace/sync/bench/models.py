@@ -1,4 +1,4 @@
-"""The tensors of a model, filled with random bits, and what copying them takes."""
+"""A model's tensors with random bits, and what copying them takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies between slots and tensors of a device: `Within` its memory, `Crossing` over the link."""
+"""Copies between slots and tensors of a device, many at once."""
 
 from __future__ import annotations
 

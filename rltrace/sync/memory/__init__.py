@@ -1,1 +1,1 @@
-"""A policy in this host's memory: slots, their layout, and the bytes in them."""
+"""A policy in this host's memory: slots, layout, bytes."""

@@ -1,4 +1,4 @@
-"""The slots of one policy on one host: one writer, many readers, no waiting.
+"""A policy's slots on one host: one writer, many readers, no waiting.
 
     rltrace-control                    what everyone agrees by (control.py)
     slot-<generation>-<n>.safetensors  the data of one version each (slots.py), or its place

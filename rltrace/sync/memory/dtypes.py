@@ -1,4 +1,4 @@
-"""The element types that weights may have, under the names that safetensors files use."""
+"""The element types that weights may have, by safetensors' names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policies in this host's shared memory: how much of it they take, and who holds them."""
+"""The policies in this host's memory: their size and their holders."""
 
 from __future__ import annotations
 

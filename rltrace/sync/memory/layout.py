@@ -1,8 +1,7 @@
 """Where each tensor of a model lies in one flat run of bytes.
 
-A safetensors file may have no gaps. So tensors whose size is a multiple of `ALIGNMENT_BYTES` come
-first, in the order given; the few others follow, widest elements first, each aligned to its
-element.
+A safetensors file may have no gaps: tensors of a multiple of `ALIGNMENT_BYTES` come first, in the
+order given, then the few others, widest elements first, each aligned to its element.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the data of a slot lies: in shared memory or on a device.
+"""Where a slot's data lies: in shared memory or on a device.
 
 In shared memory a slot is a valid safetensors file. On a device it is memory of its writer, and two
 small files stand for it: one that leases lock, and one with the handle for others.
@@ -50,8 +50,7 @@ class FileSlots:
         reserve(path, _slot_bytes(layout), layout.header)
 
     def map(self, path: Path, layout: Layout, writable: bool) -> Any:
-        """The data of a slot, in place, mapped whole so that no copy stops at a page; a reader's is
-        read-only. Errors: `OSError`; `RltraceError`: short, or gone."""
+        """A slot's data, mapped whole (a reader's read-only). Errors: `OSError`; `RltraceError`."""
         start = len(layout.header)
         fd = _opened(path, os.O_RDWR if writable else os.O_RDONLY)
         try:

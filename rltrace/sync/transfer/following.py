@@ -32,8 +32,6 @@ _SLOT_PATIENCE_S = 0.5
 
 @dataclass(frozen=True)
 class Received:
-    """One version that arrived whole. `wire_bytes` is what its payloads took."""
-
     manifest: Manifest
     parent: str
     seconds: float

@@ -4,8 +4,7 @@
     rltrace-joined/<place>.relay   the lock of the one relay; in it, what keeps weights from coming
     rltrace-joined/<place>.log     what it last complained of
 
-They go with the last one out, the relay or a subscriber, or, where processes were killed, when any
-address is joined.
+They go with the last one out or, where processes were killed, when any address is joined.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class JoinedFiles:
             file.truncate()
 
     def told(self) -> str:
-        """What the relay of this host told last; "" for nothing."""
         try:
             return self.relay.read_text(errors="replace")
         except FileNotFoundError:  # somebody has emptied the folder by hand

@@ -31,7 +31,7 @@ class Beside:
         return self._address
 
     def keep(self) -> None:
-        """Starts it again, at its address, after a kill. Errors: `RltraceError`: another end."""
+        """Starts it again, at its address, after a kill. Errors: `RltraceError` for another end."""
         code = self._process.poll()
         if code is None or not self._address:
             return

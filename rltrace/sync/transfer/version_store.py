@@ -168,7 +168,7 @@ class Shelf:
     def newer(
         self, after: Version | None, timeout_s: float, child: object = None
     ) -> HeldVersion | None:
-        """The newest version, once after `after`; None: not in time. `child` is awaited for it."""
+        """The newest version, once it is after `after`, or None. `child` is awaited for it."""
 
         def newest() -> HeldVersion | None:
             found = self._held[-1] if self._held else None

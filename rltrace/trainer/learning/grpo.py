@@ -89,8 +89,7 @@ def k3(log_probs: Tensor, reference: Tensor) -> Tensor:
 
 
 def ratio_statistics(log_ratio: Tensor, cut: Tensor, mask: Tensor) -> list[dict[str, float]]:
-    """Those of a `Use` for each row of `[rows, length]`, over the tokens of `mask`, w being the
-    ratio of learner to sampler probability; zeros for a row without any."""
+    """A `Use`'s numbers for each row of `[rows, length]`, over the tokens of `mask`; else zeros."""
     weight = log_ratio.exp() * mask
     count = mask.sum(dim=1).clamp(min=1)
     columns = {

@@ -1,4 +1,4 @@
-"""The training roles: the learner, and the reference policy that it is held near to."""
+"""The training roles: the learner, and its reference policy."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ class Reference:
 
 
 class Learner:
-    """Trains the policy and publishes its weights; `version` counts what it published."""
-
     def __init__(self, config: TrainerConfig, index: int, weights: Weights) -> None:
         self.config = config
         self.model = policy_of(config, weights)

@@ -1,4 +1,4 @@
-"""A verifier that is a program: "17=" asks for a sum such as "9+8."."""
+"""A verifier that is a program: "17=" asks for a sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two turns and a tool: "bca=" asks for what a hidden table holds for "bca".
+"""Two turns and a tool: a hidden table tells the answer.
 
 The response "bca?ed=ed." is a query, the call "?", the tool's answer "ed=" and the policy's own.
 """

@@ -1,4 +1,4 @@
-"""Response lengths with a chosen tail: "c=" asks for "c" as many times as c stands for."""
+"""Response lengths with a tail: "c=" asks for many "c"."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from rltrace.hooks.sample_api import counter, reward, trajectory, use, weight_update
 from rltrace.hooks.span_api import span, step
-from rltrace.trace.run_dir import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from rltrace.report.notebook import Run
 
-__version__ = VERSION
+__version__ = "0.1.0"
 
 __all__ = [
     "counter",

@@ -159,10 +159,10 @@ def _sync(call: Call, role: SyncRole, manifest: Any, stall_ns: int) -> None:
 
 _TRAINER = "rltrace.trainer"
 _ROLLOUT = f"{_TRAINER}.rollout:RolloutWorker"
-_ENGINE = f"{_TRAINER}.engine:Engine"
+_ENGINE = f"{_TRAINER}.learning.engine:Engine"
 _REWARD = f"{_TRAINER}.reward:RewardWorker"
-_REFERENCE = f"{_TRAINER}.learner:Reference"
-_LEARNER = f"{_TRAINER}.learner:Learner"
+_REFERENCE = f"{_TRAINER}.learning.learner:Reference"
+_LEARNER = f"{_TRAINER}.learning.learner:Learner"
 _STORE = "rltrace.sync.object_store:ObjectStore"
 
 

@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rltrace import __version__
 from rltrace.adapters import find_adapters
 from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.patch.install import spec_of
@@ -33,7 +34,6 @@ from rltrace.run.location import ONLY_ON, WHY_ONLY
 from rltrace.run.node.nvml import NoGpu, NvmlDevices
 from rltrace.trace.clock import node_id
 from rltrace.trace.read.framework_figure import satisfies
-from rltrace.trace.run_dir import VERSION
 from rltrace.trace.safe_text import visible
 from rltrace.trace.schema import TABLES
 
@@ -133,7 +133,7 @@ def examine(run: Path | None = None) -> DoctorReport:
 
 def _machine() -> Iterator[Check]:
     python = ".".join(map(str, sys.version_info[:3]))
-    yield Check("rltrace", None, f"{VERSION}, Python {python}, node {node_id()}")
+    yield Check("rltrace", None, f"{__version__}, Python {python}, node {node_id()}")
     yield _recording(Path.cwd())
     free = shutil.disk_usage(Path.cwd()).free
     roomy = free > _LITTLE_SPACE_BYTES

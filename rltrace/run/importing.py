@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from rltrace import __version__
 from rltrace.importers import IMPORTERS, MAPPED, NEEDS_MAPPING
 from rltrace.importers.log_detection import looks_like
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.importers.scalars import Scheme
 from rltrace.run.location import new_run_path
 from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
-from rltrace.trace.run_dir import VERSION
 from rltrace.trace.vocabulary import Stage, word
 
 
@@ -66,7 +66,7 @@ def import_log(
             raise
         raise WrongUsage(f"{error}; {hint}") from None
     path = out or new_run_path([log.resolve().name])
-    write_run(path.absolute(), run, VERSION)
+    write_run(path.absolute(), run, __version__)
     return _told(path, run)
 
 

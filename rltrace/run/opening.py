@@ -39,7 +39,6 @@ from rltrace.trace.run_dir import (
     CAPTURE_TOKENS,
     NODES,
     RUN_VARIABLE,
-    VERSION,
     RunExistsError,
     create_run,
     now_ns,
@@ -97,7 +96,7 @@ def _made(path: Path, command: list[str], settings: dict[str, Any], more: dict[s
     if "event_cost_ns" not in settings:
         settings |= recording_costs(tokens=settings.get(CAPTURE_TOKENS) is True)
     with suppress(RunExistsError):
-        create_run(str(path), command, settings, VERSION, **more)
+        create_run(str(path), command, settings, **more)
         with suppress(OSError):  # then `rltrace experiment` asks for it
             keep_command(path, command)
         return True

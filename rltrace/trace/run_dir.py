@@ -34,7 +34,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-VERSION = "0.1.0"  # of this package
 RUN_VARIABLE = "RLTRACE_RUN"  # environment variable: the absolute run directory
 RUNS_FOLDER = "rltrace-runs"  # in the working directory
 RUN_FILE = "run.json"

@@ -1,4 +1,4 @@
-"""Lost processes, failed jobs and steps, and rows that are missing."""
+"""The job or a process of it failed, or something of the run is missing or cannot be."""
 
 from __future__ import annotations
 
@@ -31,6 +31,122 @@ from rltrace.trace.vocabulary import Stage
 
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
 _DEADLY = {signal.Signals[f"SIG{x}"] for x in ("KILL", "SEGV", "BUS", "ABRT", "FPE", "ILL")}
+_BY_HAND = {signal.SIGINT, signal.SIGTERM}
+_ROWS = " union all ".join(
+    ["select sum(backwards) as wrong, sum(spans) as n from span_stages"]
+    + [
+        "select count(*) filter (end_ns >= 0 and end_ns < start_ns), count(*) "
+        f"from raw_{table} where start_ns > 0"
+        for table in ("trajectories", "rewards", "syncs")
+    ]
+)
+
+
+@alarm("ids", "ids of samples came again")
+def ids_again(analysis: RunAnalysis) -> Iterator[Said]:
+    """`rltrace.trace.read.trajectory_ids`."""
+    told, unclear = analysis.run.ids_that_came_again()
+    lost = "their lags, groups and rewards are unknown"
+    found = (
+        (told, "after it was trained on: each time is taken for another sample"),
+        (unclear, f"while it was generated or waited for training: {lost}"),
+    )
+    says = "; ".join(f"ids of samples came again, {n} {when}" for n, when in found if n)
+    if says:
+        yield note(says + ". Give each sample an id of its own")
+
+
+counted(
+    "clocks", "clocks are out of order",
+    f"select sum(wrong)::bigint, sum(n)::bigint from ({_ROWS})",
+    "{n} of {of} rows end before they begin and are left out: clocks out of order", severity=NOTE,
+)  # fmt: skip
+
+
+counted(
+    "versions", "versions are out of order",
+    f"""{TRAINED_SAMPLES}
+        select count(*) filter (version < first_version), count(*)
+        from trained where version >= 0 and first_version is not null""",
+    "{n} of {of} samples were trained on by an older version than generated them: learner and "
+    "engines count versions differently, so their lag says nothing",
+    severity=NOTE,
+)  # fmt: skip
+
+
+@alarm(CRASH, "it failed")
+def crash(analysis: RunAnalysis) -> Iterator[Said]:
+    run, steps = analysis.run, analysis.steps
+    code = run.meta.get("exit_code")
+    done = 0 if steps.whole_run else len(steps.windows)
+    plural = f"{done} complete step{'s' * (done != 1)}"
+    when = f"after {plural}" if done else "before its first step was complete"
+    if steps.in_progress:
+        when = f"in step {steps.in_progress[-1][0]}, {when}"
+    if not isinstance(code, int):
+        # Its agent wrote the end down, or nobody was left to do so and its processes are gone.
+        seen = run.meta.get("end_real_ns") is not None
+        why = "rltrace wrap was killed" if seen else "killed, or the machine went down"
+        says = f"the job ended {when}; how was not recorded: {why}"
+        by_wrap = not run.meta.get("imported") and isinstance(run.meta.get("command_pid"), int)
+        if by_wrap and (seen or run.goes_on is False):
+            yield note(says) if done else grave(says)
+        return
+    if code == 0:
+        return
+    number = -code if code < 0 else code - 128
+    how = f"signal {number}" if code < 0 else f"exit code {code}"
+    if number in list(signal.Signals):
+        how = f"{how}, {signal.Signals(number).name}"
+    asked = run.meta.get("signals")
+    by_hand = [s for s in asked if s in _BY_HAND] if isinstance(asked, list) else []
+    if by_hand and number not in _BY_HAND:  # it took Ctrl-C, and ended with a code of its own
+        how = f"{signal.Signals(by_hand[0]).name}, then {how}"
+    how += f", {error}" if (error := _exception(run, steps)) else ""
+    if number in _BY_HAND or by_hand:
+        yield note(f"the job was ended from outside ({how})")
+    else:
+        yield grave(f"the job failed ({how}) {when}")
+
+
+def _exception(run: OpenedRun, steps: Steps) -> str:
+    """What ended the job's own process, or the step in which it was; empty: none is known."""
+    own = PROCESS_FAILED, str(run.meta.get("command_pid"))
+    for problem in run.problems:
+        if (problem.get("what"), problem.get("target")) == own:
+            return str(problem.get("detail"))
+    return step_errors(run).get(steps.in_progress[-1][0], "") if steps.in_progress else ""
+
+
+@alarm("failed steps", "steps failed")
+def failed_steps(analysis: RunAnalysis) -> Iterator[Said]:
+    """Steps that an exception left, and the job went on: they are in no figure of a step."""
+    run, steps = analysis.run, analysis.steps
+    numbers = [number for number, _, _ in steps.failed]
+    if not numbers:
+        return
+    errors = step_errors(run)
+    known = [errors[number] for number in numbers if number in errors]
+    why = f" ({known[0]})" if known else ""
+    begun = len(numbers) + (0 if steps.whole_run else len(steps.windows))
+    shown = ", ".join(map(str, numbers[:NAMED])) + " …" * (len(numbers) > NAMED)
+    says = f"{len(numbers)} of {begun} steps ({shown}) failed{why} and are left out of all figures"
+    yield grave(says) if len(numbers) >= LOST_SHARE * begun else note(says)
+
+
+@alarm("restart", "steps were done again")
+def steps_again(analysis: RunAnalysis) -> Iterator[Said]:
+    steps = analysis.steps
+    if not steps.repeated:
+        return
+    if len({window.process for window in steps.windows}) > 1:
+        what = "step was" if steps.repeated == 1 else "steps were"
+        yield grave(f"{steps.repeated} {what} done again after a restart")
+        return
+    what = "a step's number" if steps.repeated == 1 else f"the numbers of {steps.repeated} steps"
+    says = f"{what} came again in one process, which counts as work done again"
+    number = "if each epoch counts from 0, number the steps through: rltrace.step(n)"
+    yield grave(f"{says}; {number}")
 
 
 @alarm("lost process", "a process was lost")
@@ -125,6 +241,8 @@ def _by(end: End) -> str:
 
 
 # Of a part nobody can tell what held the whole up; what a dead node had not shipped is little.
+
+
 @alarm("part", "not all of it is here")
 def partial(analysis: RunAnalysis) -> Iterator[Said]:
     if says := only_some(analysis.run.meta):  # as somebody wanted it so
@@ -140,119 +258,3 @@ def partial(analysis: RunAnalysis) -> Iterator[Said]:
     if lost:
         packs = f"{lost} pack{'s' * (lost > 1)} of what was shipped {'is' if lost == 1 else 'are'}"
         yield grave(f"{packs} missing or damaged, so rows may be missing")
-
-
-_BY_HAND = {signal.SIGINT, signal.SIGTERM}
-
-
-@alarm(CRASH, "it failed")
-def crash(analysis: RunAnalysis) -> Iterator[Said]:
-    run, steps = analysis.run, analysis.steps
-    code = run.meta.get("exit_code")
-    done = 0 if steps.whole_run else len(steps.windows)
-    plural = f"{done} complete step{'s' * (done != 1)}"
-    when = f"after {plural}" if done else "before its first step was complete"
-    if steps.in_progress:
-        when = f"in step {steps.in_progress[-1][0]}, {when}"
-    if not isinstance(code, int):
-        # Its agent wrote the end down, or nobody was left to do so and its processes are gone.
-        seen = run.meta.get("end_real_ns") is not None
-        why = "rltrace wrap was killed" if seen else "killed, or the machine went down"
-        says = f"the job ended {when}; how was not recorded: {why}"
-        by_wrap = not run.meta.get("imported") and isinstance(run.meta.get("command_pid"), int)
-        if by_wrap and (seen or run.goes_on is False):
-            yield note(says) if done else grave(says)
-        return
-    if code == 0:
-        return
-    number = -code if code < 0 else code - 128
-    how = f"signal {number}" if code < 0 else f"exit code {code}"
-    if number in list(signal.Signals):
-        how = f"{how}, {signal.Signals(number).name}"
-    asked = run.meta.get("signals")
-    by_hand = [s for s in asked if s in _BY_HAND] if isinstance(asked, list) else []
-    if by_hand and number not in _BY_HAND:  # it took Ctrl-C, and ended with a code of its own
-        how = f"{signal.Signals(by_hand[0]).name}, then {how}"
-    how += f", {error}" if (error := _exception(run, steps)) else ""
-    if number in _BY_HAND or by_hand:
-        yield note(f"the job was ended from outside ({how})")
-    else:
-        yield grave(f"the job failed ({how}) {when}")
-
-
-def _exception(run: OpenedRun, steps: Steps) -> str:
-    """What ended the job's own process, or the step in which it was; empty: none is known."""
-    own = PROCESS_FAILED, str(run.meta.get("command_pid"))
-    for problem in run.problems:
-        if (problem.get("what"), problem.get("target")) == own:
-            return str(problem.get("detail"))
-    return step_errors(run).get(steps.in_progress[-1][0], "") if steps.in_progress else ""
-
-
-@alarm("failed steps", "steps failed")
-def failed_steps(analysis: RunAnalysis) -> Iterator[Said]:
-    """Steps that an exception left, and the job went on: they are in no figure of a step."""
-    run, steps = analysis.run, analysis.steps
-    numbers = [number for number, _, _ in steps.failed]
-    if not numbers:
-        return
-    errors = step_errors(run)
-    known = [errors[number] for number in numbers if number in errors]
-    why = f" ({known[0]})" if known else ""
-    begun = len(numbers) + (0 if steps.whole_run else len(steps.windows))
-    shown = ", ".join(map(str, numbers[:NAMED])) + " …" * (len(numbers) > NAMED)
-    says = f"{len(numbers)} of {begun} steps ({shown}) failed{why} and are left out of all figures"
-    yield grave(says) if len(numbers) >= LOST_SHARE * begun else note(says)
-
-
-@alarm("restart", "steps were done again")
-def steps_again(analysis: RunAnalysis) -> Iterator[Said]:
-    steps = analysis.steps
-    if not steps.repeated:
-        return
-    if len({window.process for window in steps.windows}) > 1:
-        what = "step was" if steps.repeated == 1 else "steps were"
-        yield grave(f"{steps.repeated} {what} done again after a restart")
-        return
-    what = "a step's number" if steps.repeated == 1 else f"the numbers of {steps.repeated} steps"
-    says = f"{what} came again in one process, which counts as work done again"
-    number = "if each epoch counts from 0, number the steps through: rltrace.step(n)"
-    yield grave(f"{says}; {number}")
-
-
-@alarm("ids", "ids of samples came again")
-def ids_again(analysis: RunAnalysis) -> Iterator[Said]:
-    """`rltrace.trace.read.trajectory_ids`."""
-    told, unclear = analysis.run.ids_that_came_again()
-    lost = "their lags, groups and rewards are unknown"
-    found = (
-        (told, "after it was trained on: each time is taken for another sample"),
-        (unclear, f"while it was generated or waited for training: {lost}"),
-    )
-    says = "; ".join(f"ids of samples came again, {n} {when}" for n, when in found if n)
-    if says:
-        yield note(says + ". Give each sample an id of its own")
-
-
-_ROWS = " union all ".join(
-    ["select sum(backwards) as wrong, sum(spans) as n from span_stages"]
-    + [
-        "select count(*) filter (end_ns >= 0 and end_ns < start_ns), count(*) "
-        f"from raw_{table} where start_ns > 0"
-        for table in ("trajectories", "rewards", "syncs")
-    ]
-)
-counted(
-    "clocks", "clocks are out of order",
-    f"select sum(wrong)::bigint, sum(n)::bigint from ({_ROWS})",
-    "{n} of {of} rows end before they begin and are left out: clocks out of order", severity=NOTE,
-)  # fmt: skip
-counted(
-    "versions", "versions are out of order",
-    f"""{TRAINED_SAMPLES}
-        select count(*) filter (version < first_version), count(*)
-        from trained where version >= 0 and first_version is not null""",
-    "{n} of {of} samples were trained on by an older version than generated them: learner and "
-    "engines count versions differently, so their lag says nothing",
-    severity=NOTE,
-)  # fmt: skip

@@ -21,8 +21,7 @@ TYPICAL_PARTS = 240  # many numbers of columns divide it
 @dataclass(frozen=True)
 class StageRow:
     """A stage over the steady steps; seconds a step. `tau_s` is the union of its intervals over all
-    processes, `exposed_s` the part charged to it, `overlapped_s` the rest. `share` is exposed /
-    step."""
+    processes, `exposed_s` the part charged to it, `share` that over the step."""
 
     stage: Stage
     name: str
@@ -92,8 +91,7 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
 def stage_rows(
     activity: Activity, steps: Steps, breakdown: Breakdown, overlap_known: bool = True
 ) -> tuple[StageRow, ...]:
-    """All stages that were seen. Without `overlap_known` (what ran at once) nothing is
-    `overlapped_s`."""
+    """All stages that were seen; without `overlap_known` nothing is known to be overlapped."""
     steady = list(steps.steady)
     step_s = float(breakdown.steps_s[steady].sum())
     rows = []
@@ -149,8 +147,8 @@ def _beside(mask: Ints, bits: int) -> Ints:
 
 @dataclass(frozen=True)
 class TypicalStep:
-    """The steady step nearest to the median length. `busy_shares` has by stage, of each of its
-    `TYPICAL_PARTS`, the share in which any process was in it."""
+    """The steady step nearest to the median length. `busy_shares` has by stage how much of each of
+    its `TYPICAL_PARTS` any process was in it."""
 
     step: int
     step_s: float

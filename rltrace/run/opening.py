@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from rltrace import __version__
 from rltrace.adapters import find_adapters
 from rltrace.hooks import boot, token_capture
 from rltrace.hooks import recorder as recording
@@ -96,7 +97,7 @@ def _made(path: Path, command: list[str], settings: dict[str, Any], more: dict[s
     if "event_cost_ns" not in settings:
         settings |= recording_costs(tokens=settings.get(CAPTURE_TOKENS) is True)
     with suppress(RunExistsError):
-        create_run(str(path), command, settings, **more)
+        create_run(str(path), command, settings, __version__, **more)
         with suppress(OSError):  # then `rltrace experiment` asks for it
             keep_command(path, command)
         return True

@@ -51,13 +51,13 @@ def start(out: str | Path | None = None) -> Path | None:
     wrap`: makes a run directory (`out`, default `rltrace-runs/<time>-<name>`) and returns it. Call
     it before anything is decorated with `rltrace.span`. Under `wrap` it changes nothing. Returns
     None when nothing can be recorded there, which is said on stderr; the job goes on."""
-    from rltrace.run.opening import start as start_
+    from rltrace.run.run_start import start as start_
 
     return start_(out)
 
 
 def stop() -> None:
     """Stops recording in this process and closes the run if `rltrace.start` began it here."""
-    from rltrace.run.opening import stop as stop_
+    from rltrace.run.run_start import stop as stop_
 
     stop_()

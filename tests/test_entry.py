@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from rltrace.entry import ended
-from rltrace.testing.made import process, run_of, turns
+from rltrace.testing.handmade_runs import process, run_of, turns
 from tests.hooks.conftest import untraced
 
 LOADING = dedent("""

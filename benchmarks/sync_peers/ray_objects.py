@@ -162,7 +162,7 @@ class _Putting:
             return ray.put(weights)
         if self._packed is None:
             from rltrace.sync import layout_of
-            from rltrace.sync.flat import pack
+            from rltrace.sync.flat_buffer import pack
 
             layout = layout_of(weights)
             self._packed = pack(weights, layout)

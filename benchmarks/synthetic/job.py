@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.synthetic.events import Activity, Server, Simulation, Then
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.played import SECOND, START_NS
+from rltrace.testing.timeline_rows import SECOND, START_NS
 from rltrace.testing.workload import PLACEMENTS
 
 

@@ -16,12 +16,17 @@ from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.analysis.fixes.job_settings import Difference, differing, settings_that_differ
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.baseline import framework_facts, hardware_of
-from rltrace.analysis.gate.changes import drift_of, factor_changes, guilty_stage, stage_changes
+from rltrace.analysis.gate.change_location import (
+    drift_of,
+    factor_changes,
+    guilty_stage,
+    stage_changes,
+)
 from rltrace.analysis.gate.metrics import Drift, FactorChange, StageChange
-from rltrace.analysis.gate.panel import Panel, RunSeries, columns_of, panel_of
+from rltrace.analysis.gate.paired_steps import Panel, RunSeries, columns_of, panel_of
 from rltrace.analysis.gate.regression import TAU, contrast
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.interval import UNKNOWN, Estimate, Interval, factor, t95
+from rltrace.analysis.stats.confidence_interval import UNKNOWN, Estimate, Interval, factor, t95
 from rltrace.analysis.stats.resampling import drawn_counts, mean_block, mean_ratio
 from rltrace.analysis.timeline.step_figures import edges_of, step_figures
 from rltrace.trace.errors import CANNOT_TELL, RltraceError

@@ -182,7 +182,7 @@ class RunAnalysis:
     @cached_property
     def source(self) -> Source | None:
         """The workload of the run under given constants; None where it cannot be replayed."""
-        from rltrace.analysis.whatif.of_run import workload_of
+        from rltrace.analysis.whatif.workload_of_run import workload_of
 
         _ = self.syncs  # which need much memory for a moment: before all samples are in it
         try:

@@ -37,7 +37,7 @@ from rltrace.analysis.trajectories.reward_signal import GroupSignal, RewardCurve
 from rltrace.analysis.trajectories.staleness import Staleness
 from rltrace.analysis.trajectories.tail import Tail
 from rltrace.analysis.walls.rank import Ranking, rank
-from rltrace.analysis.whatif.trust import OffTheRun, is_off, replay_error
+from rltrace.analysis.whatif.replay_accuracy import OffTheRun, is_off, replay_error
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.framework_figure import OwnFigure
 

@@ -82,15 +82,15 @@ def _whatif_source(
 ) -> tuple[tuple[Alarm, ...], tuple[Wall, ...], Any]:
     """The alarms of the run that is asked about, its walls, and its workload."""
     if stages is not None:
-        from rltrace.analysis.whatif.stated import read_stages
+        from rltrace.analysis.whatif.stated_workload import read_stages
 
         return (), (), read_stages(stages).workload
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.walls.rank import rank
     from rltrace.analysis.walls.wall import too_few
-    from rltrace.analysis.whatif.of_run import workload_of
-    from rltrace.run.location import find_run
-    from rltrace.run.reading import open_readable
+    from rltrace.analysis.whatif.workload_of_run import workload_of
+    from rltrace.run.readable_run import open_readable
+    from rltrace.run.run_folders import find_run
 
     opened = open_readable(find_run(run))
     options.narrow_to(opened, which, last)
@@ -110,7 +110,7 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
     from rltrace.analysis.compare import compare as compare_
     from rltrace.report.formats import to_json
     from rltrace.report.sections import compare_section
-    from rltrace.run.reading import open_readable
+    from rltrace.run.readable_run import open_readable
 
     with working("comparing the runs"):
         found = compare_(open_readable(before), open_readable(after))
@@ -183,8 +183,8 @@ def plan(
     measured = None
     if from_run is not None:
         from rltrace.analysis.run_analysis import RunAnalysis
-        from rltrace.run.location import find_run
-        from rltrace.run.reading import open_readable
+        from rltrace.run.readable_run import open_readable
+        from rltrace.run.run_folders import find_run
 
         with working("analysing the run"):
             measured = given.measure(RunAnalysis(open_readable(find_run(from_run))))
@@ -272,7 +272,7 @@ def _refuse_impossible(
 ) -> None:
     """Errors: `RltraceError` for training that no hardware does in the seconds stated."""
     from rltrace.analysis.plan.data_sheets import counted, parameters
-    from rltrace.analysis.whatif.stated import stated
+    from rltrace.analysis.whatif.stated_workload import stated
 
     if params is None or tokens is None or gpus is None:
         raise WrongUsage("--params, --tokens and --learner-gpus go together: give all three")

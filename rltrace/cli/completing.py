@@ -24,7 +24,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 def runs(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """The runs here, newest first, and the folders of the place that was typed."""
-    from rltrace.run.location import list_runs
+    from rltrace.run.run_folders import list_runs
     from rltrace.trace.run_dir import RUNS_FOLDER
 
     here = [str(path) for path in reversed(list_runs())] if Path(RUNS_FOLDER).is_dir() else []

@@ -106,7 +106,7 @@ def prometheus(
     """
     from rltrace.report.formats.prometheus import exposition, to_json
     from rltrace.run.exporter import Exporter, serve
-    from rltrace.run.location import find_run
+    from rltrace.run.run_folders import find_run
 
     exporter = Exporter(find_run(run), math.inf if lag_budget is None else lag_budget)
     if once:

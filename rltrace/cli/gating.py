@@ -47,7 +47,7 @@ def gate(
     from rltrace.report.formats import gate_outputs
     from rltrace.report.sections import gate_section
     from rltrace.run import gate_settings
-    from rltrace.run.location import find_run
+    from rltrace.run.run_folders import find_run
 
     one_form({"--markdown": markdown, "--json": as_json})
     words = {MAX_REGRESSION: max_regression, MINIMUM: min, MAXIMUM: max}
@@ -89,7 +89,7 @@ def baseline(runs: tuple[Path, ...], output: Path, anyway: bool, as_json: bool) 
     """
     from rltrace.report import units
     from rltrace.run.gate_settings import keep_baseline
-    from rltrace.run.location import find_run
+    from rltrace.run.run_folders import find_run
 
     kept = runs or [find_run(None)]
     with working("reading the runs"):

@@ -48,7 +48,7 @@ def wrap(
     **asked: Any,
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
-    from rltrace.run.opening import WrapOptions
+    from rltrace.run.run_start import WrapOptions
     from rltrace.run.wrap import wrap as wrap_
 
     design = None if probe is None else _design_of(probe, probe_budget, probe_seed)
@@ -94,10 +94,10 @@ def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from rltrace.run.location import find_run
-    from rltrace.run.shipping.by_hand import ship as ship_
-    from rltrace.run.shipping.places import shipped_to
-    from rltrace.run.shipping.waiting import megabytes
+    from rltrace.run.run_folders import find_run
+    from rltrace.run.shipping.destinations import shipped_to
+    from rltrace.run.shipping.final_shipping import megabytes
+    from rltrace.run.shipping.ship_command import ship as ship_
 
     found = find_run(run)
     if url is None and not yes and (known := shipped_to(found)):  # which anybody may have written

@@ -113,10 +113,10 @@ def report(
 @options.opens_a_run
 def info(run: OpenedRun, as_json: bool) -> None:
     """What a run holds: processes, rows, files, clocks, problems."""
-    from rltrace.report import inventory
+    from rltrace.report import run_contents
 
-    found = inventory.inventory(run)
-    options.answer(as_json, asdict(found), [inventory.section(found)])
+    found = run_contents.inventory(run)
+    options.answer(as_json, asdict(found), [run_contents.section(found)])
 
 
 @command("ls", short_help="The runs here, or in a folder.")
@@ -124,17 +124,17 @@ def info(run: OpenedRun, as_json: bool) -> None:
 @options.JSON
 def list_runs(folder: str | None, as_json: bool) -> None:
     """The runs here, or in FOLDER (a path, or the URL of where runs are shipped), oldest first."""
-    from rltrace.report import listing
-    from rltrace.run.location import list_runs as list_runs_
+    from rltrace.report import run_listing
+    from rltrace.run.run_folders import list_runs as list_runs_
 
     if folder is not None and "://" in folder:
-        entries = listing.entries_at(folder)
+        entries = run_listing.entries_at(folder)
     else:
-        entries = listing.entries(list_runs_(Path(folder) if folder is not None else None))
+        entries = run_listing.entries(list_runs_(Path(folder) if folder is not None else None))
     if as_json:
         options.print_json([asdict(entry) for entry in entries])
     else:
-        listing.render(entries, console())
+        run_listing.render(entries, console())
 
 
 @command(short_help="What rltrace can see here, and what is wrong with RUN.")
@@ -196,7 +196,7 @@ def top(run: Path | None, once: bool, interval_s: float, as_json: bool) -> None:
     with --json it is one snapshot.
     """
     from rltrace.run import top as top_
-    from rltrace.run.location import find_run
+    from rltrace.run.run_folders import find_run
 
     path = find_run(run)
     if as_json:

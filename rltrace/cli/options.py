@@ -48,7 +48,7 @@ RUN_FOLDER = Given("the name of the run is empty: give it or leave it out", is_r
 def run_path(given: str) -> Path:
     """The folder of a run by path, name or URL (what is new is fetched). Errors: `RltraceError`."""
     if "://" not in given:
-        from rltrace.run.location import named_run
+        from rltrace.run.run_folders import named_run
 
         return named_run(given)
     from rltrace.trace.transfer.remote_runs import fetch
@@ -72,8 +72,8 @@ def opens_a_run(function: Callable[..., None], is_readable: bool = False) -> Cal
 
     @wraps(function)
     def command(run: Path | None, **options: Any) -> None:
-        from rltrace.run.location import find_run
-        from rltrace.run.reading import open_readable
+        from rltrace.run.readable_run import open_readable
+        from rltrace.run.run_folders import find_run
 
         reuse_freed()
         opened = open_readable if is_readable else rltrace.open_run

@@ -75,9 +75,9 @@ def serve(
     host `rltrace sync serve shm://policy --follow tcp://LEARNER:7000/policy`, from which workers
     there pull as from a publisher. What others can reach takes a secret: RLTRACE_SYNC_TOKEN.
     """
-    from rltrace.run.child import ended_by_signal
-    from rltrace.sync.transfer.following import Received
+    from rltrace.run.child_process import ended_by_signal
     from rltrace.sync.transfer.relay import ParentReach, Relay
+    from rltrace.sync.transfer.version_follower import Received
 
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:

@@ -12,7 +12,7 @@ import sys
 from _functools import partial  # type: ignore[import-not-found]
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.finder import ImportFinder
+from rltrace.hooks.import_finder import ImportFinder
 from rltrace.hooks.launch_info import Program, launch, program
 from rltrace.hooks.spans import watch_asyncio
 from rltrace.trace.clock import node_id

@@ -7,20 +7,20 @@ its own what no table can tell.
 from __future__ import annotations
 
 IMPORTERS = {
-    "verl": "rltrace.importers.verl:VERL",
-    "openrlhf": "rltrace.importers.openrlhf:OPENRLHF",
-    "trl": "rltrace.importers.trl:read",
+    "verl": "rltrace.importers.frameworks.verl:VERL",
+    "openrlhf": "rltrace.importers.frameworks.openrlhf:OPENRLHF",
+    "trl": "rltrace.importers.frameworks.trl:read",
     "slime": "",
-    "miles": "rltrace.importers.miles:read",
+    "miles": "rltrace.importers.frameworks.miles:read",
     "relax": "",
     "nemo-rl": "",
-    "areal": "rltrace.importers.areal:read",
+    "areal": "rltrace.importers.frameworks.areal:read",
     "roll": "",
     "rlinf": "",
     "prime-rl": "",
     "torchforge": "",
     "mindspeed-rl": "",
-    "torchtitan": "rltrace.importers.torchtitan:read",
+    "torchtitan": "rltrace.importers.frameworks.torchtitan:read",
     "chrome": "rltrace.importers.formats.chrome:read",
     "otlp": "rltrace.importers.formats.otlp:read",
 }

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.log import Log, begins_with
+from rltrace.importers.log_reader import read_log
+from rltrace.importers.log_records import Log, begins_with
 from rltrace.importers.placed_events import Names
-from rltrace.importers.reading import read_log
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.untrusted_files import packaged_toml
 

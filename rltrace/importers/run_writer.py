@@ -20,8 +20,8 @@ from typing import Any
 
 from rltrace.analysis.figures.coverage import NOT_LOGGED
 from rltrace.importers.formats.json_text import Objects
-from rltrace.importers.log import Log
 from rltrace.importers.log_numbers import is_real_ns
+from rltrace.importers.log_records import Log
 from rltrace.importers.placed_events import (
     PlacedEvents,
     PlacedRow,

@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rltrace.importers.log import Log, LogRecord, joined
 from rltrace.importers.log_detection import check_framework, name_of, schemes
 from rltrace.importers.log_numbers import counted, first_of, is_time, whole
-from rltrace.importers.reading import Settings, read_log
+from rltrace.importers.log_reader import Settings, read_log
+from rltrace.importers.log_records import Log, LogRecord, joined
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage

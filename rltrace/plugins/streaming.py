@@ -11,7 +11,7 @@ from rltrace.hooks.span_api import Phases
 from rltrace.sync.memory.control import PRESENT, enter, leave
 from rltrace.sync.memory.layout import layout_of
 from rltrace.sync.memory.locks import Lock
-from rltrace.sync.memory.place import folder_of, make_folder
+from rltrace.sync.memory.policy_memory import folder_of, make_folder
 from rltrace.sync.publisher import Publisher
 from rltrace.sync.version import Manifest
 from rltrace.trace.errors import CANNOT_TELL, RltraceError

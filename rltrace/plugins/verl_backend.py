@@ -7,7 +7,7 @@ verl loads this in each process, by the entry point `verl.plugins` (0.9 on) or a
 import sys
 from typing import Any
 
-from rltrace.hooks.finder import ImportFinder
+from rltrace.hooks.import_finder import ImportFinder
 
 REGISTRY = "verl.checkpoint_engine.base"
 

@@ -7,14 +7,14 @@ import math
 from rich.text import Text
 
 from rltrace.analysis.live import snapshot
-from rltrace.analysis.live.roles import IDLE
+from rltrace.analysis.live.live_state import BUSY_OVER_S
+from rltrace.analysis.live.role_activity import IDLE
 from rltrace.analysis.live.snapshot import LiveWindow, RoleNow, Snapshot
-from rltrace.analysis.live.state import BUSY_OVER_S
 from rltrace.report import units
 from rltrace.report.formats.terminal_tables import COLOURS
 from rltrace.report.layout import of_rank, pid_on
 from rltrace.report.live_line import NO_WORK, step_name
-from rltrace.report.run_lines import dropped_lines
+from rltrace.report.run_description import dropped_lines
 from rltrace.trace.safe_text import visible
 
 _MOST_STOPPED = 2

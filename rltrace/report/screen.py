@@ -18,7 +18,7 @@ from rltrace.analysis.fixes.fixes import Fix
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary, Verdict, steps_of, verdict
 from rltrace.analysis.walls.wall import LIKELY
-from rltrace.report import run_lines, units
+from rltrace.report import run_description, units
 from rltrace.report.formats.terminal_tables import COLOURS, WIDEST, wrapped
 from rltrace.report.layout import bar, listed, lowered
 from rltrace.report.sections import verdict_section
@@ -129,7 +129,7 @@ def what_ran(summary: Summary) -> str:
     if run.framework:
         parts.append(run.framework)
     if not steps.whole_run:
-        which = run_lines.which_steps(summary)
+        which = run_description.which_steps(summary)
         measured = f" ({steps.steady} measured)" if steps.steady != steps.complete else ""
         parts.append(f"{units.plural(steps.complete, 'step')}{which or measured}")
     if summary.composition is not None:
@@ -161,7 +161,7 @@ def _ended(summary: Summary) -> str:
 
 def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     made: list[str] = []
-    for sentence in run_lines.warnings(summary):
+    for sentence in run_description.warnings(summary):
         made += wrapped(f"! {sentence}", width, later="  ")
     if len(made) > room.alarm_lines:
         made = [*made[: room.alarm_lines - 1], "! more is wrong: `rltrace report --full`"]

@@ -27,11 +27,11 @@ from rltrace.hooks.hook import Adapter, Hook
 from rltrace.hooks.patch.install import spec_of
 from rltrace.hooks.patch.main_module import assigned, statements
 from rltrace.report import units
-from rltrace.report.inventory import HARMLESS
 from rltrace.report.layout import Section, brief, table
 from rltrace.report.notebook import open_run
-from rltrace.run.location import ONLY_ON, WHY_ONLY
+from rltrace.report.run_contents import HARMLESS
 from rltrace.run.node.nvml import NoGpu, NvmlDevices
+from rltrace.run.run_folders import ONLY_ON, WHY_ONLY
 from rltrace.trace.clock import node_id
 from rltrace.trace.read.framework_figure import satisfies
 from rltrace.trace.safe_text import visible

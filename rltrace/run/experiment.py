@@ -25,11 +25,11 @@ from rltrace.analysis.figures.devices import framework_of
 from rltrace.analysis.fixes import job_settings
 from rltrace.analysis.fixes.job_settings import form_of, stated_settings, with_settings
 from rltrace.analysis.fixes.playbook import WRAP_SYNC
-from rltrace.analysis.stats.interval import Estimate
+from rltrace.analysis.stats.confidence_interval import Estimate
 from rltrace.analysis.walls import wall
 from rltrace.report.notebook import open_run
-from rltrace.run.location import new_run_path, whole_command
-from rltrace.run.reading import open_readable
+from rltrace.run.readable_run import open_readable
+from rltrace.run.run_folders import new_run_path, whole_command
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.run_dir import RUNS_FOLDER
 from rltrace.trace.safe_text import REDACTED

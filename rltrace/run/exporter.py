@@ -16,13 +16,13 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from subprocess import PIPE
 
-from rltrace.analysis.live.kept_tables import SPARING
+from rltrace.analysis.live.recent_rows import SPARING
 from rltrace.analysis.live.run_meters import RunMeters
 from rltrace.report.formats import prometheus
 from rltrace.report.formats.loopback import BoundedServer, is_loopback, names_loopback
 from rltrace.report.formats.prometheus import CONTENT_TYPE, Families, exposition, families
-from rltrace.run.child import ended_by_signal
-from rltrace.run.reading import check_followed, open_readable
+from rltrace.run.child_process import ended_by_signal
+from rltrace.run.readable_run import check_followed, open_readable
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 
 PATH = "/metrics"

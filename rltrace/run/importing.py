@@ -13,7 +13,7 @@ from rltrace.importers import IMPORTERS, MAPPED, NEEDS_MAPPING
 from rltrace.importers.log_detection import looks_like
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.importers.scalars import Scheme
-from rltrace.run.location import new_run_path
+from rltrace.run.run_folders import new_run_path
 from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.vocabulary import Stage, word
 

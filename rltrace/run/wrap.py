@@ -26,13 +26,13 @@ from rltrace.hooks.node_setup import made_here
 from rltrace.hooks.patch.safe_repr import describe
 from rltrace.hooks.patch.wandb_rows import FILE
 from rltrace.hooks.recorder import to_stderr
-from rltrace.run import closing, opening
-from rltrace.run.child import run_child
-from rltrace.run.closing import WatchedProcess
-from rltrace.run.location import is_newest
-from rltrace.run.opening import WrapOptions
-from rltrace.run.shipping import waiting
-from rltrace.run.shipping.places import begin, check_ship, make_folder, shipped_to
+from rltrace.run import run_end, run_start
+from rltrace.run.child_process import run_child
+from rltrace.run.run_end import WatchedProcess
+from rltrace.run.run_folders import is_newest
+from rltrace.run.run_start import WrapOptions
+from rltrace.run.shipping import final_shipping
+from rltrace.run.shipping.destinations import begin, check_ship, make_folder, shipped_to
 from rltrace.trace import launcher_ranks
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.run_dir import (
@@ -66,7 +66,7 @@ def wrap(command: list[str], out: Path | None, asked: WrapOptions) -> int:
     if outer and out is None:
         for sentence in asked.left_to_the_outer_run():
             _say(sentence)
-        joined = opening.traced_environment(outer, asked.hooks) | asked.replaced()
+        joined = run_start.traced_environment(outer, asked.hooks) | asked.replaced()
         return _run(program, command, joined, None)
     if asked.ship is not None:
         make_folder(asked.ship)
@@ -91,7 +91,7 @@ def wrap(command: list[str], out: Path | None, asked: WrapOptions) -> int:
 
 
 class _Begun(NamedTuple):
-    run: opening.Opened
+    run: run_start.Opened
     made_by: int | None
     environment: dict[str, str]
     steps: EachStep | None
@@ -105,8 +105,8 @@ def _begin(command: list[str], out: Path | None, asked: WrapOptions) -> _Begun |
     run_dir = opened.path
     if opened.joined:  # what is done once a run is done by whoever made it
         asked = replace(asked, probe=None, live=False, log_steps=False)
-    opening.start_agent(run_dir)
-    environment = opening.traced_environment(str(run_dir), asked.hooks)
+    run_start.start_agent(run_dir)
+    environment = run_start.traced_environment(str(run_dir), asked.hooks)
     for name in boot.OWN_VARIABLES:
         environment.pop(name, None)  # an outer run's
     environment |= asked.variables()
@@ -159,9 +159,9 @@ def _outer_run() -> str | None:
     return None
 
 
-def _make_run(command: list[str], out: Path | None, asked: WrapOptions) -> opening.Opened | None:
+def _make_run(command: list[str], out: Path | None, asked: WrapOptions) -> run_start.Opened | None:
     try:
-        opened = opening.open_or_join(command, out, **asked.settings())
+        opened = run_start.open_or_join(command, out, **asked.settings())
     except OSError as error:
         where, why = out or RUNS_FOLDER, error.strerror or error
         without = " and without --sync" if asked.sync else ""
@@ -216,7 +216,7 @@ def _finish(
     begun: _Begun, code: int, shown: str, out: Path | None, hooks: Sequence[str], job_s: float
 ) -> None:
     run_dir, rank = begun.run.path, begun.run.rank
-    if closing.is_gone(run_dir, begun.made_by):
+    if run_end.is_gone(run_dir, begun.made_by):
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
         return
     if rank is not None:
@@ -226,20 +226,22 @@ def _finish(
         code = of_all
     url, apart, left = shipped_to(run_dir), 0, 0
     try:
-        if killed := closing.note_killed_agent(run_dir):  # before the run ends, and so the agent
+        if killed := run_end.note_killed_agent(run_dir):  # before the run ends, and so the agent
             _say(killed)
-        left = closing.close_run(run_dir, code)
+        left = run_end.close_run(run_dir, code)
         if url:
-            for sentence in waiting.what_is_left(run_dir, waiting.wait(run_dir, _say)):
+            for sentence in final_shipping.what_is_left(
+                run_dir, final_shipping.wait(run_dir, _say)
+            ):
                 _say(sentence)
-            apart = waiting.nodes_apart(run_dir)
+            apart = final_shipping.nodes_apart(run_dir)
         if apart:  # what is here is a part of it
             _say(f"the trace is in {url}; next: rltrace report {shlex.quote(url)}")
             return
-        if not left and not closing.job_processes(run_dir):
+        if not left and not run_end.job_processes(run_dir):
             _say(f"no Python process was traced ({shown}): `rltrace doctor` tells what is needed")
             return
-        for sentence in closing.what_hooks_missed(run_dir, hooks):
+        for sentence in run_end.what_hooks_missed(run_dir, hooks):
             _say(sentence)
     except (OSError, RltraceError) as error:
         _say(f"{shown}/{RUN_FILE} could not be completed: {error}")
@@ -312,8 +314,8 @@ class EachStep:
 
     def _follow(self) -> None:
         try:
-            from rltrace.analysis.live.kept_tables import SPARING
-            from rltrace.analysis.live.state import LiveState
+            from rltrace.analysis.live.live_state import LiveState
+            from rltrace.analysis.live.recent_rows import SPARING
 
             state = LiveState(self._path, _LAST_STEPS, SPARING)
             told_until_ns = settled_until_ns = 0
@@ -364,7 +366,7 @@ class AgentKeeper:
     def look(self) -> None:
         """Starts it again if it was killed. One that ended by itself, or was asked to, has said so
         and is let go. Raises nothing: the job comes first."""
-        told = closing.told_by_agent(self._run_dir)
+        told = run_end.told_by_agent(self._run_dir)
         if "end_ns" in told or not isinstance(told.get("pid"), int):
             return
         if told["pid"] != self._agent.pid:
@@ -372,10 +374,10 @@ class AgentKeeper:
         now = time.monotonic()
         if self._agent.is_alive() or now < self._not_before:
             return
-        if closing.is_gone(self._run_dir, os.getpid()):
+        if run_end.is_gone(self._run_dir, os.getpid()):
             return
         self._not_before = now + self._patience_s
         self._patience_s = min(2 * self._patience_s, _LONGEST_S)
         with suppress(OSError):
-            os.unlink(opening.agent_lock(self._run_dir))
-            opening.start_agent(self._run_dir)
+            os.unlink(run_start.agent_lock(self._run_dir))
+            run_start.start_agent(self._run_dir)

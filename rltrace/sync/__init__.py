@@ -18,9 +18,9 @@ except ModuleNotFoundError:
     _said = "rltrace.sync needs xxhash: pip install 'rltrace-toolkit[sync]'"
     raise ModuleNotFoundError(_said, name="xxhash") from None
 
-from rltrace.sync.commit import commit_together
 from rltrace.sync.memory.layout import Shard, layout_of
 from rltrace.sync.publisher import Publisher
+from rltrace.sync.rank_commit import commit_together
 from rltrace.sync.subscriber import PoisonedError, Subscriber
 from rltrace.sync.transfer.broadcast_group import Group
 from rltrace.sync.transfer.relay import Relay

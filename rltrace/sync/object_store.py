@@ -10,7 +10,7 @@ import ray
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rltrace.sync.flat import pack, unpack
+from rltrace.sync.flat_buffer import pack, unpack
 from rltrace.sync.memory.layout import Layout, layout_of
 from rltrace.sync.transports import PublishedVersion
 

@@ -9,13 +9,13 @@ from time import monotonic_ns
 from typing import Any
 
 from rltrace.hooks.span_api import Phases, span
-from rltrace.sync.filling import Filler
 from rltrace.sync.memory.arena import Arena
 from rltrace.sync.memory.copying import Workers
 from rltrace.sync.memory.layout import Layout
 from rltrace.sync.memory.locks import Closing, or_else
 from rltrace.sync.memory.tensors import now_on_device
 from rltrace.sync.recording import moved, publishes_here, transport_of
+from rltrace.sync.slot_filling import Filler
 from rltrace.sync.version import RUN, Version
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.segment import Row

@@ -9,7 +9,7 @@ from rltrace.hooks import recorder as recording
 from rltrace.hooks.patch.safe_repr import describe
 from rltrace.hooks.spans import codes_of
 from rltrace.sync.memory.block_digests import block_count
-from rltrace.sync.memory.place import is_on_device
+from rltrace.sync.memory.policy_memory import is_on_device
 from rltrace.sync.version import NO_ROOT, Manifest
 from rltrace.trace.clock import node_id
 from rltrace.trace.job_exceptions import from_outside

@@ -12,23 +12,23 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltrace.hooks.span_api import span
-from rltrace.sync.applying import Applier
 from rltrace.sync.memory.arena import SILENCE_S, Arena, Lease, ReplacedError
 from rltrace.sync.memory.block_digests import Digests
 from rltrace.sync.memory.copying import Workers
 from rltrace.sync.memory.layout import Layout
 from rltrace.sync.memory.locks import Closing, or_else
-from rltrace.sync.memory.place import is_on_device
+from rltrace.sync.memory.policy_memory import is_on_device
 from rltrace.sync.recording import moved, transport_of
 from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
 from rltrace.sync.version import Behind, Manifest, Version
+from rltrace.sync.weight_loading import Applier
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.job_exceptions import from_outside
 
 _Answer = TypeVar("_Answer")
 
 if TYPE_CHECKING:
-    from rltrace.sync.transfer.joining import Joined
+    from rltrace.sync.transfer.shared_relay import Joined
 
 _log = logging.getLogger("rltrace.sync")
 _POLL_S = 0.0005
@@ -72,7 +72,7 @@ class Subscriber(Closing):
         or whole versions only. Errors: `RltraceError` where there is none in time."""
         if not str(where).startswith("tcp://"):
             return Subscriber(where, Arena.attach(where, timeout_s), Workers(threads))
-        from rltrace.sync.transfer.joining import Joined
+        from rltrace.sync.transfer.shared_relay import Joined
 
         joined = Joined(where, token, changes)
         with or_else(joined.close):

@@ -17,8 +17,8 @@ from rltrace.sync.memory.layout import Layout, layout_of
 from rltrace.sync.memory.locks import or_else
 from rltrace.sync.publisher import Publisher
 from rltrace.sync.subscriber import Subscriber
-from rltrace.sync.transfer.joining import place_of
 from rltrace.sync.transfer.relay import Relay
+from rltrace.sync.transfer.shared_relay import place_of
 from rltrace.sync.transfer.wire import Address, Connection, LinkError, RefusedError
 from rltrace.sync.version import Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from rltrace.testing.clocks import FakeClock as FakeClock
     from rltrace.testing.clocks import ahead as ahead
     from rltrace.testing.clocks import up_for_days as up_for_days
-    from rltrace.testing.made import at as at
-    from rltrace.testing.made import between as between
-    from rltrace.testing.made import process as process
-    from rltrace.testing.made import report_of as report_of
-    from rltrace.testing.made import rows as rows
-    from rltrace.testing.made import run_from_arrays as run_from_arrays
-    from rltrace.testing.made import run_of as run_of
-    from rltrace.testing.made import stating as stating
-    from rltrace.testing.made import turns as turns
-    from rltrace.testing.played import SECOND as SECOND
-    from rltrace.testing.played import START_NS as START_NS
-    from rltrace.testing.played import Process as Process
-    from rltrace.testing.scratch import recording as recording
+    from rltrace.testing.handmade_runs import (
+        at,
+        between,
+        process,
+        report_of,
+        rows,
+        run_from_arrays,
+        run_of,
+        stating,
+        turns,
+    )
+    from rltrace.testing.scratch_recorder import recording
+    from rltrace.testing.timeline_rows import SECOND, START_NS, Process
     from rltrace.testing.truth import StepTruth as StepTruth
     from rltrace.testing.truth import Truth as Truth
     from rltrace.testing.truth import known_job as known_job
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "clocks": "FakeClock ahead up_for_days",
-    "made": "at between process report_of rows run_from_arrays run_of stating turns",
-    "played": "SECOND START_NS Process",
-    "scratch": "recording",
+    "handmade_runs": "at between process report_of rows run_from_arrays run_of stating turns",
+    "timeline_rows": "SECOND START_NS Process",
+    "scratch_recorder": "recording",
     "truth": "StepTruth Truth known_job make",
     "workload": "PLACEMENTS Workload",
 }

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rltrace.testing.played import (
+from rltrace.testing.timeline_rows import (
     MAIN_LANE,
     SECOND,
     START_NS,

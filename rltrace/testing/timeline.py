@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rltrace.testing.played import (
+from rltrace.testing.timeline_rows import (
     MAIN_LANE,
     SECOND,
     START_NS,

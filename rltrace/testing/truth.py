@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 import rltrace
 from rltrace.report.notebook import Run
-from rltrace.testing.played import SECOND, Interval, PlayedBatch, StepPlan, Timeline
 from rltrace.testing.run_files import write
 from rltrace.testing.timeline import play
+from rltrace.testing.timeline_rows import SECOND, Interval, PlayedBatch, StepPlan, Timeline
 from rltrace.testing.workload import Workload
 from rltrace.trace.vocabulary import Fate, Stage, word
 

@@ -13,9 +13,9 @@ from typing import Any
 from ray.exceptions import ObjectLostError
 
 from rltrace.sync.transports import PublishedVersion
+from rltrace.trainer.actor_pools import ATTEMPTS, LOST, Crew
 from rltrace.trainer.checkpoint import Checkpoint
 from rltrace.trainer.config import TrainerConfig
-from rltrace.trainer.crew import ATTEMPTS, LOST, Crew
 from rltrace.trainer.learning.grpo import group_advantages
 from rltrace.trainer.ledger import Ledger
 from rltrace.trainer.task import task_of

@@ -8,11 +8,11 @@ from typing import Any
 
 import ray
 
+from rltrace.trainer.actor_pools import Crew, hire
 from rltrace.trainer.chains import Chains
 from rltrace.trainer.checkpoint import Checkpoint
 from rltrace.trainer.cluster import ray_session, reserved
 from rltrace.trainer.config import RunFailed, TrainerConfig
-from rltrace.trainer.crew import Crew, hire
 from rltrace.trainer.learning.policy import initial_weights, policy_of
 from rltrace.trainer.ledger import Ledger, StepRecord
 from rltrace.trainer.placement import PLACEMENTS

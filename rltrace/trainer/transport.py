@@ -11,7 +11,7 @@ from ray.util.placement_group import get_current_placement_group
 
 from rltrace.sync import transports
 from rltrace.sync.memory.control import reclaim
-from rltrace.sync.memory.place import shared_memory
+from rltrace.sync.memory.policy_memory import shared_memory
 from rltrace.sync.object_store import ObjectStorePublisher, ObjectStoreSubscriber
 from rltrace.trace.errors import RltraceError
 from rltrace.trainer.config import TrainerConfig

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rltrace.adapters.sampled import Sampled, runs
+from rltrace.adapters.token_fidelity import Sampled, runs
 
 TOKENS = st.lists(st.integers(1, 3), max_size=6)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from rltrace.testing.handmade_runs import process, rows
 from rltrace.testing.inside.analysis import Summary
 from rltrace.testing.inside.hooks import Design
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import process, rows
 from tests.analysis.walls.walled import summary_of
 
 STEPS = 60

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from rltrace.testing.handmade_runs import at, process, report_of, rows, run_of, turns
 from rltrace.testing.inside.analysis import device_load, summarize
 from rltrace.testing.inside.trace import Fate
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import TracedProcess as Process
-from rltrace.testing.made import at, process, report_of, rows, run_of, turns
 from tests.report.summaries import words_of
 
 SECONDS = [float(n) for n in range(41)]

@@ -25,7 +25,7 @@ from rltrace.analysis.timeline.probe import (
 )
 from rltrace.testing import process, run_of, turns
 from rltrace.testing.inside.analysis import Floats, Interval, Summary, fit, summarize
-from rltrace.testing.inside.analysis import interval_UNKNOWN as UNKNOWN
+from rltrace.testing.inside.analysis import confidence_interval_UNKNOWN as UNKNOWN
 from rltrace.testing.inside.hooks import Design, Recorder
 from rltrace.testing.inside.trace import PLANNED, SLEPT, Stage
 from tests.analysis.made import not_none, rows, steps_of

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rltrace.analysis.stats import interval as of
+from rltrace.analysis.stats import confidence_interval as of
 from rltrace.analysis.stats.resampling import mean_ratio
 from rltrace.testing.inside.analysis import freshness_gain, samples_gain, signal_share
 from tests.analysis.made import not_none

@@ -27,7 +27,8 @@ from rltrace.testing.inside.analysis import (
     workload_of,
 )
 from rltrace.testing.inside.analysis import StepSelection as Asked
-from rltrace.testing.inside.report import html, run_lines
+from rltrace.testing.inside.report import html
+from rltrace.testing.inside.report import run_description as run_lines
 from rltrace.testing.inside.report import slices as findings
 from rltrace.testing.inside.report import verdict_section as verdict
 from rltrace.testing.inside.trace import PROBLEMS, Stage, update_run_json

@@ -12,10 +12,10 @@ from click import ClickException
 
 from benchmarks import gate_pools, gate_study
 from benchmarks.gate_pools import BINDING, HIDDEN, IDLE, LOADS, PLANTED, UNCHANGED
+from rltrace.testing.handmade_runs import process, run_of, turns
 from rltrace.testing.inside.analysis import RunSeries, write_baseline
 from rltrace.testing.inside.analysis import baseline_Baseline as Baseline
 from rltrace.testing.inside.trace import RltraceError
-from rltrace.testing.made import process, run_of, turns
 
 STEPS, RUNS = gate_pools.STEPS, 8
 

@@ -13,8 +13,8 @@ from benchmarks.gpu import nvml
 from benchmarks.gpu.findings import MISSED, OK, SKIPPED, Findings, python, run_child
 from benchmarks.gpu.nvml_calls import calls_of, tried
 from benchmarks.gpu.nvml_job import WINDOWS
+from rltrace.testing.handmade_runs import process, rows, run_of
 from rltrace.testing.inside.trace import OpenedRun as Run
-from rltrace.testing.made import process, rows, run_of
 from tests.patience import PATIENCE_S
 
 GIB = 2**30

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.probing import Probed
+from rltrace.testing.handmade_runs import process, run_of, turns
 from rltrace.testing.inside.analysis import Interval, Probe, ProbedStage, summarize
-from rltrace.testing.inside.analysis import interval_UNKNOWN as UNKNOWN
+from rltrace.testing.inside.analysis import confidence_interval_UNKNOWN as UNKNOWN
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import process, run_of, turns
 
 PART = Interval(0.9, 0.8, 1.0)
 STAGE = ProbedStage(

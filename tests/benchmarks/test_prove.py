@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from benchmarks.prove import EXACTLY, Evidence, Row, recommended
+from rltrace.testing.handmade_runs import process, run_of, turns
 from rltrace.testing.inside.analysis import Pace, summarize, trial
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
-from rltrace.testing.made import process, run_of, turns
 from tests.run.test_experiment import GAIN, FakeFix
 
 

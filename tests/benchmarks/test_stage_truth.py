@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.measuring import Result
 from benchmarks.stage_truth import errors, stage_errors
+from rltrace.testing.handmade_runs import at, process, run_of, turns
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import at, process, run_of, turns
 from tests.framework_jobs import Ended
 
 STAMPED = {"generate": Stage.ROLLOUT, "reward": Stage.REWARD}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.make_trace import Workload, make
+from rltrace.testing.handmade_runs import process, run_of, turns
 from rltrace.testing.inside.report import units
 from rltrace.testing.inside.trace import (
     CANNOT_TELL,
@@ -18,7 +19,6 @@ from rltrace.testing.inside.trace import (
     read_run_json,
     update_run_json,
 )
-from rltrace.testing.made import process, run_of, turns
 from tests.cli.conftest import invoke, typed
 
 

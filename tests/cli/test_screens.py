@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rltrace.testing.inside.cli import exit_codes, pages
-from rltrace.testing.inside.report import listing
+from rltrace.testing.inside.report import run_listing as listing
 from tests.cli.conftest import invoke, typed
 from tests.conftest import MadeOnce
 from tests.report.summaries import KINDS as ALL_KINDS

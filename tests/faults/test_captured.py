@@ -12,8 +12,9 @@ import pytest
 import rltrace
 from rltrace.testing.inside.analysis import Summary, summarize
 from rltrace.testing.inside.hooks import identify
-from rltrace.testing.inside.report import coverage_section, run_lines, to_json
-from rltrace.testing.inside.run import by_hand
+from rltrace.testing.inside.report import coverage_section, to_json
+from rltrace.testing.inside.report import run_description as run_lines
+from rltrace.testing.inside.run import ship_command as by_hand
 from rltrace.testing.inside.trace import CACHE_VARIABLE, delete_segments, fetch
 from rltrace.testing.inside.trace import compaction_compact as compact
 from tests.cli.conftest import invoke

@@ -20,7 +20,7 @@ import pytest
 
 import rltrace
 from rltrace.testing.inside.analysis import summarize
-from rltrace.testing.inside.report import run_lines
+from rltrace.testing.inside.report import run_description as run_lines
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import compaction_compact as compact
 from rltrace.testing.inside.trace import manifest

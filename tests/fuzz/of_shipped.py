@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 from unittest.mock import patch
 
-from rltrace.testing.inside.run import kept
-from rltrace.testing.inside.run import kept as kept_module
+from rltrace.testing.inside.run import shipping_state as kept
+from rltrace.testing.inside.run import shipping_state as kept_module
 from rltrace.testing.inside.trace import (
     CACHE_VARIABLE,
     PACKS,

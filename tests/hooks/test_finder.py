@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.hooks.finder import ImportFinder as Finder
+from rltrace.hooks.import_finder import ImportFinder as Finder
 
 
 class Watch:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.importers.openrlhf import BROADCAST, GENERATION, STEP
-from rltrace.importers.openrlhf import OPENRLHF as read
+from rltrace.importers.frameworks.openrlhf import BROADCAST, GENERATION, STEP
+from rltrace.importers.frameworks.openrlhf import OPENRLHF as read
 from rltrace.testing.inside.importers import ImportedRun, Log
 from rltrace.testing.inside.importers import LogRecord as Record
 from rltrace.testing.inside.importers import scalars_lay_out as lay_out

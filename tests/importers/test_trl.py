@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.importers.trl import of_log, read
+from rltrace.importers.frameworks.trl import of_log, read
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.importers import ImportedRun, Log, write_run
 from rltrace.testing.inside.importers import LogRecord as Record

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.importers.verl import VERL as read
+from rltrace.importers.frameworks.verl import VERL as read
 from rltrace.testing.inside.importers import placed_events as placed
 from rltrace.testing.inside.run import import_log
 from rltrace.testing.inside.trace import Stage

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rltrace.testing.made import at
+from rltrace.testing.handmade_runs import at
 from rltrace.testing.run_files import write
 from rltrace.testing.timeline import play
 from rltrace.testing.workload import Workload

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rltrace.testing.handmade_runs import at, between, process, rows, run_of
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import at, between, process, rows, run_of
 
 MARKUP = "</script><img src=x onerror='window.hacked=1'>"
 """Tells a page to run a script."""

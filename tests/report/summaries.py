@@ -10,11 +10,11 @@ from rich.console import Console
 
 import rltrace
 from benchmarks.make_trace import Workload, make
+from rltrace.testing.handmade_runs import at, process, run_of
 from rltrace.testing.inside.analysis import Summary
 from rltrace.testing.inside.report import terminal
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import at, process, run_of
 
 SYNTHETIC = {
     "colocated": Workload(steps=10, prompts=8, group=4),

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rltrace.report.sections.goodput_section import goodput_section
+from rltrace.testing.handmade_runs import at, process, rows, run_of, turns
 from rltrace.testing.inside.analysis import ALARM, Alarm, Health, LagBound, summarize
 from rltrace.testing.inside.report import to_json
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import at, process, rows, run_of, turns
-from rltrace.testing.played import Process
+from rltrace.testing.timeline_rows import Process
 from tests.report.summaries import Summaries, words_of
 
 

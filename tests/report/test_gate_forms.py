@@ -16,7 +16,7 @@ from rich.console import Console
 from rltrace.report.formats import gate_outputs as gate_forms
 from rltrace.report.sections import gate_section
 from rltrace.testing.inside.analysis import Interval, parse_condition
-from rltrace.testing.inside.analysis import interval_UNKNOWN as UNKNOWN
+from rltrace.testing.inside.analysis import confidence_interval_UNKNOWN as UNKNOWN
 from rltrace.testing.inside.analysis import metrics as gate
 from rltrace.testing.inside.report import terminal_tables as printed
 from rltrace.testing.inside.trace import RltraceError

@@ -13,11 +13,11 @@ import pytest
 
 import rltrace
 from rltrace.report import html
+from rltrace.testing.handmade_runs import process, rows, run_of
 from rltrace.testing.inside.analysis import RunAnalysis, Summary, summarize
 from rltrace.testing.inside.report import screen, units
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import RltraceError, Stage, word
-from rltrace.testing.made import process, rows, run_of
 from tests.analysis.made import not_none
 from tests.cli.conftest import invoke
 from tests.report.hostile import MARKUP, hostile_run

@@ -16,7 +16,7 @@ from rltrace.report.live_frame import frame
 from rltrace.testing.inside.analysis import LiveState, job_of
 from rltrace.testing.inside.analysis import snapshot as live
 from rltrace.testing.inside.report import to_json
-from rltrace.testing.played import SECOND
+from rltrace.testing.timeline_rows import SECOND
 
 RUNNING = {"state": "running", "sentence": "running"}
 KILLED = {"state": "killed", "sentence": "killed by SIGKILL (kill -9)"}
@@ -98,7 +98,9 @@ def test_a_killed_job_is_said_first_and_in_what_it_died(running: live.Snapshot) 
 
 
 def test_who_stopped_recording_is_said(running: live.Snapshot, ended: live.Snapshot) -> None:
-    full = live.SilentProcess("learner", 0, 4711, "node1", 1, 12.0, "[Errno 28] No space left on device")
+    full = live.SilentProcess(
+        "learner", 0, 4711, "node1", 1, 12.0, "[Errno 28] No space left on device"
+    )
     others = [replace(full, rank=n, pid=n, silent_s=math.nan) for n in (1, 2, 3)]
     shown = replace(running, stopped=(full, *others))
     said = [line for line in text(shown).splitlines() if line.startswith("! ")]

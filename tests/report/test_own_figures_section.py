@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.testing.handmade_runs import process, run_of, turns
 from rltrace.testing.inside.analysis import ComparedFigure, Summary, summarize
 from rltrace.testing.inside.report import figures_of, to_json
-from rltrace.testing.made import process, run_of, turns
 from tests.report.summaries import Summaries, rendered
 
 NAN = float("nan")

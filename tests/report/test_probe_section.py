@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from rltrace.testing.inside.analysis import Interval, Probe, ProbedStage
-from rltrace.testing.inside.analysis import interval_UNKNOWN as UNKNOWN
+from rltrace.testing.inside.analysis import confidence_interval_UNKNOWN as UNKNOWN
 from rltrace.testing.inside.report import probe_section
 from rltrace.testing.inside.trace import Stage
 

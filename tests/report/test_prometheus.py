@@ -11,10 +11,10 @@ import pytest
 import rltrace
 from rltrace import dashboards
 from rltrace.report.formats.prometheus import exposition, families, judgement, to_json
+from rltrace.testing.handmade_runs import at, process, run_of
 from rltrace.testing.inside.analysis import RunMeters, summarize
 from rltrace.testing.inside.report import METRICS
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import at, process, run_of
 from tests.report.everything import STEPS, everything
 
 DOCS = Path(__file__).parents[2] / "docs/dashboards.md"

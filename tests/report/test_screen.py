@@ -12,10 +12,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rltrace import open_run
+from rltrace.testing.handmade_runs import process, run_of, turns
 from rltrace.testing.inside.analysis import RunAnalysis, Summary, summarize
 from rltrace.testing.inside.report import screen
 from rltrace.testing.inside.run import in_short, wrap
-from rltrace.testing.made import process, run_of, turns
 from tests.cli.conftest import invoke
 from tests.report.summaries import KINDS, Summaries
 

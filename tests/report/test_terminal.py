@@ -14,11 +14,12 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import rltrace
+from rltrace.testing.handmade_runs import at, process, rows, run_of, turns
 from rltrace.testing.inside.analysis import Summary, summarize
-from rltrace.testing.inside.report import Column, Grid, Section, run_lines, units
+from rltrace.testing.inside.report import Column, Grid, Section, units
+from rltrace.testing.inside.report import run_description as run_lines
 from rltrace.testing.inside.report import terminal_tables as printed
 from rltrace.testing.inside.trace import PROBLEMS, Stage
-from rltrace.testing.made import at, process, rows, run_of, turns
 from tests.report.summaries import KINDS, Summaries, rendered, words_of
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rltrace.report.sections.verdict_section import headline
+from rltrace.testing.handmade_runs import at, between, process, rows, run_of
 from rltrace.testing.inside.analysis import Summary, summarize
 from rltrace.testing.inside.report import sections, stages_section, warnings
 from rltrace.testing.inside.trace import Fate, Stage
-from rltrace.testing.made import at, between, process, rows, run_of
 
 
 def summary_of(path: Path, *others: tuple[str, float, float, int]) -> Summary:

@@ -11,9 +11,9 @@ import pytest
 
 from rltrace.run import doctor
 from rltrace.run.doctor import NO, UNKNOWN, YES, module_file, resolves, source_version
+from rltrace.testing.handmade_runs import at, process, run_of, turns
 from rltrace.testing.inside.hooks import Adapter, Hook
 from rltrace.testing.inside.trace import RltraceError, Stage
-from rltrace.testing.made import at, process, run_of, turns
 
 SOURCES = {
     "rlt_src/__init__.py": "__version__ = '1.4'\nraise RuntimeError('never imported')",

@@ -18,7 +18,8 @@ import pytest
 import rltrace
 from rltrace.run import experiment
 from rltrace.run.experiment import ExperimentPlan as Plan
-from rltrace.run.location import keep_command, whole_command
+from rltrace.run.run_folders import keep_command, whole_command
+from rltrace.testing.handmade_runs import process, run_of, stating
 from rltrace.testing.inside.analysis import WRAP_SYNC, Interval, Pace, compare, trial
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.analysis import stated_settings as settings_of
@@ -31,7 +32,6 @@ from rltrace.testing.inside.trace import (
     update_run_json,
 )
 from rltrace.testing.inside.trainer import TrainerConfig
-from rltrace.testing.made import process, run_of, stating
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import clean_environment, untraced
 from tests.patience import PATIENCE_S

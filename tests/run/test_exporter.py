@@ -20,6 +20,7 @@ import pytest
 
 from rltrace.run import exporter as exporting
 from rltrace.run.exporter import Exporter, serve
+from rltrace.testing.handmade_runs import at, process, run_of
 from rltrace.testing.inside.report import loopback
 from rltrace.testing.inside.trace import (
     UNREADABLE,
@@ -28,7 +29,6 @@ from rltrace.testing.inside.trace import (
     Stage,
     update_run_json,
 )
-from rltrace.testing.made import at, process, run_of
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import untraced
 from tests.patience import PATIENCE_S

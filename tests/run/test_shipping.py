@@ -15,8 +15,9 @@ import pytest
 from fsspec.registry import known_implementations
 
 import rltrace
-from rltrace.run.shipping.places import check_ship, make_folder
-from rltrace.testing.inside.run import by_hand, kept
+from rltrace.run.shipping.destinations import check_ship, make_folder
+from rltrace.testing.inside.run import ship_command as by_hand
+from rltrace.testing.inside.run import shipping_state as kept
 from rltrace.testing.inside.trace import (
     MOST_PACKED_BYTES,
     PACKS,

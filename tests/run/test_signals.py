@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.run.child import GRACE_S, run_child
+from rltrace.run.child_process import GRACE_S, run_child
 from tests.hooks.conftest import WRAP, clean_environment
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import started, until

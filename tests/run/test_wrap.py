@@ -17,7 +17,7 @@ import pytest
 
 import rltrace
 from rltrace.cli import main
-from rltrace.run.opening import WrapOptions as Asked
+from rltrace.run.run_start import WrapOptions as Asked
 from rltrace.testing.inside.run import gate_settings
 from rltrace.testing.inside.run import wrap as wrapping
 from rltrace.testing.inside.trace import open_run

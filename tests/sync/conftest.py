@@ -43,7 +43,12 @@ def alone(memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     joins an address removes what killed processes have left in all of a user's."""
     folder = memory / "ours"
     folder.mkdir(mode=0o700)
-    for module in ("memory.holders", "transfer.joined_files", "memory.place", "transfer.wire"):
+    for module in (
+        "memory.holders",
+        "transfer.shared_relay_files",
+        "memory.policy_memory",
+        "transfer.wire",
+    ):
         monkeypatch.setattr(f"rltrace.sync.{module}.shared_memory", lambda: folder)
     (tmp_path / "sitecustomize.py").write_text(ALONE.format(folder=str(folder)))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)

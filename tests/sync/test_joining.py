@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from rltrace.sync import Publisher, Subscriber, layout_of
-from rltrace.sync.transfer.joining import Joined, _Started, place_of
 from rltrace.sync.transfer.relay_process import Beside
+from rltrace.sync.transfer.shared_relay import Joined, _Started, place_of
 from rltrace.testing.inside.sync import Address, JoinedFiles, Lock, Relay, folder_of, sweep
 from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError
 from tests.sync.pairs import line, running
@@ -129,7 +129,7 @@ def test_a_relay_that_comes_up_while_it_is_waited_for_is_followed(j: Job) -> Non
 
 JOINS = """
 import sys, time
-from rltrace.sync.transfer.joining import Joined
+from rltrace.sync.transfer.shared_relay import Joined
 joined = Joined(sys.argv[1])
 print(joined._started._process.pid, flush=True)
 time.sleep(600)

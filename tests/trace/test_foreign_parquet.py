@@ -13,11 +13,11 @@ import pytest
 from pyarrow import parquet
 
 import rltrace
+from rltrace.testing.handmade_runs import process, run_of, turns
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import RltraceError, delete_segments
 from rltrace.testing.inside.trace import RunFollower as Follower
 from rltrace.testing.inside.trace import compaction_compact as compact
-from rltrace.testing.made import process, run_of, turns
 from rltrace.trace.compact.stored_rows import MOST_SMALL_ROWS, check_stated
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import rltrace
+from rltrace.testing.handmade_runs import process, rows, run_of, stating
 from rltrace.testing.inside.analysis import count_devices
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import RunFollower as Follower
 from rltrace.testing.inside.trace import compaction_compact as compact
 from rltrace.testing.inside.trace import held_devices
-from rltrace.testing.made import process, rows, run_of, stating
 
 UUIDS = [f"GPU-{n}a0b-{n}" for n in range(8)]
 AGENT: dict[str, Any] = {"devices": ["Stand-in"] * 8, "uuids": UUIDS}

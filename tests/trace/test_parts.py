@@ -14,6 +14,7 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import Workload, make
+from rltrace.testing.handmade_runs import process, run_of
 from rltrace.testing.inside.analysis import asked_steps, narrow, summarize
 from rltrace.testing.inside.trace import (
     GIVEN_NAN,
@@ -25,7 +26,6 @@ from rltrace.testing.inside.trace import (
 )
 from rltrace.testing.inside.trace import CompactManifest as Manifest
 from rltrace.testing.inside.trace import compaction_compact as compact
-from rltrace.testing.made import process, run_of
 from rltrace.trace.compact.sorted_parts import cuts
 from tests.conftest import MadeOnce, Record
 from tests.trace.following import read

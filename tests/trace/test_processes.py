@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import rltrace
+from rltrace.testing.handmade_runs import process, rows, run_of
 from rltrace.testing.inside.trace import (
     RltraceError,
     Stage,
@@ -22,8 +23,7 @@ from rltrace.testing.inside.trace import (
 )
 from rltrace.testing.inside.trace import RunFollower as Follower
 from rltrace.testing.inside.trace import compaction_compact as compact
-from rltrace.testing.made import process, rows, run_of
-from rltrace.testing.played import Process
+from rltrace.testing.timeline_rows import Process
 from rltrace.trace.read.processes import roles_of_parents
 from tests.cli.conftest import invoke
 from tests.conftest import recorded

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from rltrace.testing.inside.trainer import RunFailed, Trajectory, crew
+from rltrace.testing.inside.trainer import RunFailed, Trajectory
+from rltrace.testing.inside.trainer import actor_pools as crew
 from rltrace.trainer import Ledger, StepRecord, TrainerConfig, train
 from tests.hooks.conftest import clean_environment
 from tests.patience import PATIENCE_S

@@ -10,7 +10,7 @@ import ray
 from ray.util import placement_group_table
 
 from rltrace.testing.inside.sync import shared_memory
-from rltrace.testing.inside.trainer import crew
+from rltrace.testing.inside.trainer import actor_pools as crew
 from rltrace.trainer import Ledger, TrainerError, train
 from tests.patience import PATIENCE_S
 from tests.sync.relays import until

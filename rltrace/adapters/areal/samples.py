@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from rltrace.adapters.sampled import runs
 from rltrace.adapters.table.samples import cut_short, finish, use, verdict, versions_of
+from rltrace.adapters.token_fidelity import runs
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.hooks.recorder import Recorder

@@ -11,8 +11,8 @@ from itertools import count
 from typing import Any
 
 from rltrace.adapters.openrlhf import engine
-from rltrace.adapters.sampled import Sampled
 from rltrace.adapters.table.samples import cut_short, finish
+from rltrace.adapters.token_fidelity import Sampled
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Finish, Stage

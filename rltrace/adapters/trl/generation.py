@@ -10,7 +10,7 @@ import os
 from itertools import count, pairwise
 from typing import Any
 
-from rltrace.adapters.sampled import Sampled, runs
+from rltrace.adapters.token_fidelity import Sampled, runs
 from rltrace.adapters.trl.buffer import buffer
 from rltrace.adapters.trl.loop import begin, ends_of_text, set_row
 from rltrace.hooks.hook import Call

@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
-from rltrace.adapters.sampled import Sampled, runs
 from rltrace.adapters.table.samples import cut_short, keep, use
+from rltrace.adapters.token_fidelity import Sampled, runs
 from rltrace.adapters.trl.loop import TrlSample, ends_of_text, loop, reward_weights, set_row
 from rltrace.adapters.trl.verdicts import write_verdicts
 from rltrace.hooks.hook import Call

@@ -10,9 +10,9 @@ import sys
 from contextvars import ContextVar
 from typing import Any
 
-from rltrace.adapters.sampled import Sampled, runs
 from rltrace.adapters.table.samples import finish, keep, verdict, versions_of
 from rltrace.adapters.table.stated import at
+from rltrace.adapters.token_fidelity import Sampled, runs
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
 from rltrace.trace.vocabulary import Finish

@@ -19,7 +19,7 @@ import numpy as np
 from rltrace.analysis.figures.device_use import Busy, DevicePool
 from rltrace.analysis.figures.goodput import Goodput, trained_in
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.interval import within
+from rltrace.analysis.stats.confidence_interval import within
 from rltrace.analysis.timeline.process_intervals import Activity
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.analysis.timeline.stages import Breakdown, break_down

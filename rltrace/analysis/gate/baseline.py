@@ -24,7 +24,7 @@ import numpy as np
 from rltrace.analysis.figures.devices import CORE, count_devices, framework_of
 from rltrace.analysis.fixes.job_settings import Difference, current_settings, differing
 from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
-from rltrace.analysis.gate.panel import RunSeries, series_of
+from rltrace.analysis.gate.paired_steps import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rltrace.analysis.gate import changes
+from rltrace.analysis.gate import change_location
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.baseline import (
     VERSIONS,
@@ -21,7 +21,7 @@ from rltrace.analysis.gate.baseline import (
     told,
     unwell,
 )
-from rltrace.analysis.gate.panel import FEWEST, Panel, RunSeries, panel_of
+from rltrace.analysis.gate.paired_steps import FEWEST, Panel, RunSeries, panel_of
 from rltrace.analysis.gate.regression import MISS, TAU, Change, holm, needed
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Verdict, verdict
@@ -75,12 +75,12 @@ def judge_series(
     verdicts: tuple[Verdict, ...] = ()
     if any(one.kind == m.WALL for one in conditions):
         verdicts = tuple(verdict(RunAnalysis(run), predict=False) for run in runs)
-    drift = changes.drift_of(panel) if before else ()
-    stages = changes.stage_changes(panel) if before else ()
-    factors = changes.factor_changes(panel) if before else ()
+    drift = change_location.drift_of(panel) if before else ()
+    stages = change_location.stage_changes(panel) if before else ()
+    factors = change_location.factor_changes(panel) if before else ()
     compared = [one for one in conditions if one.kind == m.MAX_REGRESSION]
     asked = [(m.find_metric(one.subject), one.limit) for one in compared]
-    made = [changes.judged_change(panel, *what, drift) for what in asked]
+    made = [change_location.judged_change(panel, *what, drift) for what in asked]
     tested = zip(made, holm([change.p_value for change in made]), strict=True)
     findings = []
     for one in conditions:
@@ -108,7 +108,7 @@ def _of_change(
     panel: Panel, condition: m.Condition, change: Change, p_adjusted: float
 ) -> m.Finding:
     metric = m.find_metric(condition.subject)
-    base, value = changes.means(panel, panel.figures(metric))
+    base, value = change_location.means(panel, panel.figures(metric))
     if not change.known:
         found = *_without_ratio(metric, base, value), metric.unit, value, base
         return m.Finding(condition, *found, limit=condition.limit)
@@ -139,9 +139,11 @@ def _with_cause(
     if f"{family}." in (m.BUSY, m.EXPOSED):
         stage = next((one for one in stages if one.name == name), None)
     elif m.LENGTH in (metric.of, metric.per) or metric.per == m.DEVICES:
-        stage = changes.guilty_stage(stages)
+        stage = change_location.guilty_stage(stages)
     goodput = metric.per in (m.LENGTH, m.DEVICES)
-    return replace(found, stage=stage, factor=changes.guilty_factor(factors) if goodput else None)
+    return replace(
+        found, stage=stage, factor=change_location.guilty_factor(factors) if goodput else None
+    )
 
 
 def _notes(panel: Panel, drift: tuple[m.Drift, ...]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 A metric is a rate of sums over the steps (`of` over `per`: useful tokens over seconds) or a
 quantile: over the steps (`step.p95`), or over samples (`lag.p99`). The columns are those of
-`rltrace.analysis.gate.panel`.
+`rltrace.analysis.gate.paired_steps`.
 
 A maximal regression is a share by which the figure may get worse than the baseline's: a rate may
 fall to (1 - share) of it, seconds may grow to (1 + share) of it. A minimum or maximum is a bound
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from rltrace.analysis.stats.interval import UNKNOWN, Interval
+from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval
 from rltrace.analysis.walls.wall import wall_names
 from rltrace.analysis.whatif.workload import number_of
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK, WrongUsage, did_you_mean

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.gate.metrics import HIGHER, PASS, REGRESSION, UNSURE, GateMetric
-from rltrace.analysis.gate.panel import FEWEST, Panel
-from rltrace.analysis.stats.interval import UNKNOWN, Interval, around, quantile, tail
+from rltrace.analysis.gate.paired_steps import FEWEST, Panel
+from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval, around, quantile, tail
 from rltrace.analysis.stats.resampling import Floats
 
 MISS = 0.1

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rltrace.analysis.live.kept_tables import SPARING, each, ended, rows_of_stages
+from rltrace.analysis.live.followed_run import Watched
+from rltrace.analysis.live.recent_rows import SPARING, each, ended, rows_of_stages
 from rltrace.analysis.live.sample_meter import Histogram as Distribution
 from rltrace.analysis.live.sample_meter import bounds_of
-from rltrace.analysis.live.watched import Watched
 from rltrace.analysis.timeline.intervals import (
     Intervals,
     Ints,

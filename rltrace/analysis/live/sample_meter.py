@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.figures.goodput import trained_in
-from rltrace.analysis.live.kept_tables import (
+from rltrace.analysis.live.recent_rows import (
     GENERATED,
     LAGS,
     NEVER_NS,
@@ -28,7 +28,7 @@ from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
 
 if TYPE_CHECKING:
-    from rltrace.analysis.live.watched import Watched
+    from rltrace.analysis.live.followed_run import Watched
 
 
 _REMEMBERED = 1 << 17

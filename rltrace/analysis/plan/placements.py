@@ -10,7 +10,7 @@ import numpy as np
 
 from rltrace.analysis.plan import stage_costs as costs
 from rltrace.analysis.plan.data_sheets import Gpu, Shape
-from rltrace.analysis.plan.spec import Spec
+from rltrace.analysis.plan.planned_workload import Spec
 from rltrace.analysis.whatif.replay import Replay, replay
 from rltrace.analysis.whatif.workload import (
     OVERLAPPING,

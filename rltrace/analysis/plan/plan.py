@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rltrace.analysis.plan import breakdown, placements
+from rltrace.analysis.plan import placement_breakdown, placements
 from rltrace.analysis.plan.data_sheets import counted
-from rltrace.analysis.plan.spec import Spec
+from rltrace.analysis.plan.planned_workload import Spec
 from rltrace.analysis.plan.workload_input import Tables, is_whole, merged
-from rltrace.analysis.stats.interval import Estimate
+from rltrace.analysis.stats.confidence_interval import Estimate
 from rltrace.analysis.whatif.workload import PLACEMENTS, PlanConstants, packaged, plan_table
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
@@ -44,13 +44,13 @@ class Plan:
     at its ends, alone, in quadrature."""
 
     spec: Spec
-    stages: tuple[breakdown.StageCost, ...]
-    memory: tuple[breakdown.MemoryUse, ...]
+    stages: tuple[placement_breakdown.StageCost, ...]
+    memory: tuple[placement_breakdown.MemoryUse, ...]
     rows: tuple[PlanRow, ...]
     best: PlanRow
     placed: placements.PlacementPlan
     step_s: Estimate
-    walls: tuple[breakdown.CostedWall, ...]
+    walls: tuple[placement_breakdown.CostedWall, ...]
     rests_on: tuple[str, ...]
 
     @property
@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def binding(self) -> tuple[str, ...]:
-        return breakdown.binding(self.walls)
+        return placement_breakdown.binding(self.walls)
 
 
 def plan(spec: Spec) -> Plan:
@@ -67,11 +67,21 @@ def plan(spec: Spec) -> Plan:
     constants = PlanConstants()
     rows, best, placed = _placements(spec, constants)
     parts = placed.parts
-    stages = breakdown.stage_costs(spec, parts, constants)
-    memory = breakdown.memory_use(spec, parts, constants)
+    stages = placement_breakdown.stage_costs(spec, parts, constants)
+    memory = placement_breakdown.memory_use(spec, parts, constants)
     step_s = _range(spec, parts, placed.step_s, constants)
     rests_on = tuple(plan_table()[name].sentence() for name in constants.used)
-    return Plan(spec, stages, memory, rows, best, placed, step_s, breakdown.costed(parts), rests_on)
+    return Plan(
+        spec,
+        stages,
+        memory,
+        rows,
+        best,
+        placed,
+        step_s,
+        placement_breakdown.costed(parts),
+        rests_on,
+    )
 
 
 def _placements(
@@ -180,6 +190,6 @@ def sweep(
         except RltraceError as error:
             found.append(Point(value, None, "", str(error)))
             continue
-        binding = breakdown.binding(breakdown.costed(placed.parts))
+        binding = placement_breakdown.binding(placement_breakdown.costed(placed.parts))
         found.append(Point(value, row, (*binding, "nothing")[0], ""))
     return found

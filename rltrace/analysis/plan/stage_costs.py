@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from itertools import compress, product
 
 from rltrace.analysis.plan.data_sheets import Gpu, Shape, all_gather_s, all_reduce_s, powers_of_two
-from rltrace.analysis.plan.spec import Lengths, Spec
-from rltrace.analysis.stats.interval import makespan
+from rltrace.analysis.plan.planned_workload import Lengths, Spec
+from rltrace.analysis.stats.confidence_interval import makespan
 from rltrace.analysis.whatif.workload import PlanConstants
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 from rltrace.trace.vocabulary import Stage

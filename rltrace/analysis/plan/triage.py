@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rltrace.analysis.fixes.playbook import moves
-from rltrace.analysis.plan.breakdown import CostedWall, binding
+from rltrace.analysis.plan.placement_breakdown import CostedWall, binding
 from rltrace.analysis.walls.wall import TAIL, wall_of
 from rltrace.analysis.whatif.predict import NO_GAIN, SLOWER, Prediction, Source, predictor
-from rltrace.analysis.whatif.stated import Stated, stated
+from rltrace.analysis.whatif.stated_workload import Stated, stated
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import word
 

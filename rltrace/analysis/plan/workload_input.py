@@ -15,14 +15,14 @@ import numpy as np
 from rltrace.analysis.figures.goodput import table_price
 from rltrace.analysis.plan import data_sheets as shapes
 from rltrace.analysis.plan.data_sheets import Gpu, Shape, counted, of_driver
-from rltrace.analysis.plan.spec import STALENESS, EnvironmentModel, Spec
+from rltrace.analysis.plan.planned_workload import STALENESS, EnvironmentModel, Spec
 from rltrace.analysis.plan.stage_costs import learner, rollout
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.interval import variation
-from rltrace.analysis.whatif.of_run import workload_of
+from rltrace.analysis.stats.confidence_interval import variation
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.stated import tables_given
+from rltrace.analysis.whatif.stated_workload import tables_given
 from rltrace.analysis.whatif.workload import Constants, PlanConstants, number_of, packaged
+from rltrace.analysis.whatif.workload_of_run import workload_of
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.vocabulary import Stage, word
 

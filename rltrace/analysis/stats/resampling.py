@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
-from rltrace.analysis.stats.interval import UNKNOWN, Interval, factor, t95
+from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval, factor, t95
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rltrace.analysis.stats.interval import t95
+from rltrace.analysis.stats.confidence_interval import t95
 from rltrace.trace.read.run import OpenedRun
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.interval import UNKNOWN, Floats, Interval, fit
+from rltrace.analysis.stats.confidence_interval import UNKNOWN, Floats, Interval, fit
 from rltrace.analysis.timeline.stages import StageRow
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.walls.wall import ALIKE

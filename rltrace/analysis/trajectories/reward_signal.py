@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.interval import UNKNOWN, Interval, around, proportion, t95
+from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval, around, proportion, t95
 from rltrace.analysis.timeline.intervals import Floats
 from rltrace.analysis.trajectories.samples import GENERATED_SAMPLES
 from rltrace.trace.read.run import OpenedRun

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.stats.interval import Interval
+from rltrace.analysis.stats.confidence_interval import Interval
 from rltrace.analysis.timeline.interval_lookup import columns
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.trajectories.samples import TRAINED_USES

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.interval import within
+from rltrace.analysis.stats.confidence_interval import within
 from rltrace.analysis.trajectories.freshness import CLIP_LIMIT, ESS_LIMIT
 from rltrace.analysis.walls import wall as w
 

@@ -12,7 +12,7 @@ import math
 from dataclasses import replace
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.interval import within
+from rltrace.analysis.stats.confidence_interval import within
 from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import beside_tools
 from rltrace.analysis.walls.stage_wall import stage_wall

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats import interval
+from rltrace.analysis.stats import confidence_interval
 from rltrace.analysis.stats.summary_stats import Spread, spread
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.trace.vocabulary import Stage
@@ -138,11 +138,11 @@ def figure(name: str, of: Spread, unit: str) -> Figure:
 
 def proportion(part: float, n: int) -> Cost:
     """A share that was found in `n` independent cases, with its interval."""
-    found = interval.proportion(part, n)
+    found = confidence_interval.proportion(part, n)
     return cost_of(found, n if found.known else 0)
 
 
-def cost_of(share: interval.Interval, n: int) -> Cost:
+def cost_of(share: confidence_interval.Interval, n: int) -> Cost:
     return Cost(share.value, share.low, share.high, n)
 
 

@@ -11,10 +11,16 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rltrace.analysis.stats.interval import Z95, Estimate
+from rltrace.analysis.stats.confidence_interval import Z95, Estimate
 from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, Untold, lever
 from rltrace.analysis.whatif.replay import Replay, crowded, merged, replay
-from rltrace.analysis.whatif.trust import OffTheRun, is_off, otherwise, replay_error, rests_on
+from rltrace.analysis.whatif.replay_accuracy import (
+    OffTheRun,
+    is_off,
+    otherwise,
+    replay_error,
+    rests_on,
+)
 from rltrace.analysis.whatif.workload import Constants, StepWorkload, table
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 

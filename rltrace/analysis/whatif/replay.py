@@ -24,7 +24,7 @@ from operator import attrgetter
 import numpy as np
 
 from rltrace.analysis.timeline.intervals import Floats
-from rltrace.analysis.whatif.events import Actors, EventClock, ReplayedGroup
+from rltrace.analysis.whatif.discrete_events import Actors, EventClock, ReplayedGroup
 from rltrace.analysis.whatif.workload import AT_ONCE, Constants, StepWorkload, SyncModel, transfer_s
 from rltrace.trace.vocabulary import Stage
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.boot import HOOKS_VARIABLE
-from rltrace.hooks.finder import ImportFinder
 from rltrace.hooks.hook import Adapter, Hook
+from rltrace.hooks.import_finder import ImportFinder
 from rltrace.hooks.launch_info import Program
 from rltrace.hooks.patch import call_observer
 from rltrace.hooks.patch.call_observer import Observer

@@ -30,7 +30,7 @@ from rltrace.hooks.recorder import hook_failed
 from rltrace.trace.job_exceptions import contained
 
 if TYPE_CHECKING:
-    from rltrace.hooks.finder import ImportFinder
+    from rltrace.hooks.import_finder import ImportFinder
     from rltrace.hooks.patch.install import Installation
 
 _Definition = (ast.FunctionDef, ast.AsyncFunctionDef)

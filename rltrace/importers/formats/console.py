@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from rltrace.importers.formats import json_lines
-from rltrace.importers.log import Counted, LogRecord, number, shown_number, split
+from rltrace.importers.log_records import Counted, LogRecord, number, shown_number, split
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _START = re.compile(

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from rltrace.importers.log import LogRecord, number, split
 from rltrace.importers.log_numbers import first_of
+from rltrace.importers.log_records import LogRecord, number, split
 
 _TIMES = ("time", "timestamp", "_timestamp", "ts")  # of a line, where a logger writes it
 _EARLIEST_S, _LATEST_S = 1e9, 1e10  # 2001 and 2286

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.log import check_filled, readable
+from rltrace.importers.log_records import check_filled, readable
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.untrusted_files import open_given, unpacked
 

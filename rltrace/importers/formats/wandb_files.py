@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.importers.formats.event_files import fields
-from rltrace.importers.log import LogRecord, Torn, split
 from rltrace.importers.log_numbers import ns
+from rltrace.importers.log_records import LogRecord, Torn, split
 
 SUFFIX = ".wandb"  # what the name of every such file ends with
 

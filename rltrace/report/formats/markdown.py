@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from rltrace.analysis.summary import Summary
-from rltrace.report import run_lines
+from rltrace.report import run_description
 from rltrace.report.full_report import sections
 from rltrace.report.layout import Section
 from rltrace.report.sections import verdict_section
@@ -28,14 +28,14 @@ def render(summary: Summary, own_figures: bool = False) -> str:
 
 def _lines(summary: Summary, own_figures: bool) -> Iterator[str]:
     yield f"# {_plain(verdict_section.headline(summary))}"
-    for line in run_lines.warnings(summary):
+    for line in run_description.warnings(summary):
         yield ""
         yield f"**{_plain(line)}**"
     yield ""
     for line in verdict_section.evidence(summary):
         yield f"- {_line(line)}"
     yield ""
-    command, _ = run_lines.facts(summary)
+    command, _ = run_description.facts(summary)
     yield _code(command)
     for question, parts in sections(summary, own_figures):
         yield ""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace import dashboards
 from rltrace.analysis.figures.devices import count_devices, framework_of
-from rltrace.analysis.live.roles import role_of
+from rltrace.analysis.live.role_activity import role_of
 from rltrace.analysis.live.run_meters import RunMeters
 from rltrace.analysis.live.sample_meter import Histogram
 from rltrace.trace.metadata_validation import whole_text

@@ -28,7 +28,7 @@ def document_of(what: str, values: dict[str, Any]) -> dict[str, Any]:
 
 def render(summary: Summary) -> dict[str, Any]:
     from rltrace.analysis.timeline.probe import HALF_WIDTH
-    from rltrace.report import run_lines
+    from rltrace.report import run_description
     from rltrace.report.sections import verdict_section
 
     document = document_of("report", plain(summary))
@@ -45,7 +45,7 @@ def render(summary: Summary) -> dict[str, Any]:
             values |= {"contradicts_computed": stage.contradicts, "agrees": stage.agrees}
             values["more_steps"] = stage.more_steps_for(HALF_WIDTH)
     document["health"]["ok"] = summary.health.ok
-    document["warnings"] = list(run_lines.warnings(summary))
+    document["warnings"] = list(run_description.warnings(summary))
     if goodput is not None:
         rates = ("useful_tokens_per_device_s", "useful_known_tokens_per_device_s")
         document["goodput"] |= of(goodput, *rates, "joules_per_useful_token")

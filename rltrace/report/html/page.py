@@ -15,7 +15,7 @@ from rltrace.analysis.fixes.fixes import Fix
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary, Verdict
 from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY
-from rltrace.report import run_lines, screen, units
+from rltrace.report import run_description, screen, units
 from rltrace.report.formats.atomic_file import write_file
 from rltrace.report.full_report import sections
 from rltrace.report.html import drawing, parts
@@ -103,7 +103,7 @@ def in_notebook(summary: Summary) -> str:
 def answer(summary: Summary) -> Html:
     """How the run ended, what is wrong with it, the wall, what to try first, where a step goes."""
     run, command = summary.run, summary.run.command
-    warnings = [tag("li", sentence(one)) for one in run_lines.warnings(summary)]
+    warnings = [tag("li", sentence(one)) for one in run_description.warnings(summary)]
     first, *others = sentences(summary)
     return tag(
         "section",

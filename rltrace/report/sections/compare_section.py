@@ -10,7 +10,7 @@ from rltrace.analysis.compare import Comparison, Trial
 from rltrace.analysis.fixes.job_settings import Difference
 from rltrace.analysis.gate.metrics import FactorChange, StageChange
 from rltrace.analysis.gate.regression import TAU
-from rltrace.analysis.stats.interval import Estimate, Interval
+from rltrace.analysis.stats.confidence_interval import Estimate, Interval
 from rltrace.report import units
 from rltrace.report.layout import Section, brief, listed, numbers, raised, table
 from rltrace.report.sections import gate_section

@@ -10,10 +10,10 @@ from typing import Any
 from rltrace.adapters import find_adapters
 from rltrace.analysis.figures.coverage import Coverage, OwnCost
 from rltrace.analysis.figures.framework_figures import STEP, ComparedFigure
-from rltrace.analysis.stats.interval import Interval
+from rltrace.analysis.stats.confidence_interval import Interval
 from rltrace.analysis.summary import Summary
 from rltrace.analysis.timeline.probe import HALF_WIDTH, IN_FULL, Probe, ProbedStage
-from rltrace.report import run_lines, units
+from rltrace.report import run_description, units
 from rltrace.report.layout import Section, TableColumn, labelled, listed, numbers, table
 from rltrace.report.sections.verdict_section import model_check
 from rltrace.trace.read.framework_figure import OwnFigure
@@ -33,7 +33,7 @@ def coverage_section(summary: Summary) -> Section:
     reasons: dict[str, list[str]] = {}
     for stage in seen.unseen:
         reasons.setdefault(stage.reason, []).append(labelled(stage.name, stage.symbol))
-    _, facts = run_lines.facts(summary)
+    _, facts = run_description.facts(summary)
     lines = [f"{facts}."]
     if check := model_check(summary.verdict, summary.steps.step_s.mean):
         lines.append(check)

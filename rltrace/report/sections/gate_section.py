@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rltrace.analysis.gate import metrics
 from rltrace.analysis.gate.metrics import MAX_REGRESSION, WALL, FactorChange, StageChange
-from rltrace.analysis.stats.interval import Estimate, Interval
+from rltrace.analysis.stats.confidence_interval import Estimate, Interval
 from rltrace.report import units
 from rltrace.report.layout import Grid, Section, TableColumn, brief, listed, numbers, raised, table
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rltrace.analysis.plan.breakdown import CostedWall
 from rltrace.analysis.plan.frameworks import Advice
+from rltrace.analysis.plan.placement_breakdown import CostedWall
 from rltrace.analysis.plan.plan import Plan, PlanRow, Point
 from rltrace.analysis.plan.triage import First, Triage
 from rltrace.report import units

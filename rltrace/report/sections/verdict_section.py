@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rltrace.analysis.alarms.alarm import Health
 from rltrace.analysis.fixes.fixes import Fix
-from rltrace.analysis.stats.interval import Estimate
+from rltrace.analysis.stats.confidence_interval import Estimate
 from rltrace.analysis.summary import Summary, Verdict
 from rltrace.analysis.walls.wall import LIKELY, WEIGHTS, Figure, Wall, stages_of
 from rltrace.analysis.walls.weights import IN_PHASE, UPDATE, UPDATE_BYTES

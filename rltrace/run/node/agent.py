@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.patch.safe_repr import describe
 from rltrace.hooks.recorder import Recorder
-from rltrace.run.closing import Lifetime, close_run
 from rltrace.run.node.clock_exchange import ClockServer, measure, own_addresses
 from rltrace.run.node.memory_bandwidth import COUNTER, MemoryFloor
 from rltrace.run.node.nvml import NoGpu, NvmlDevices, Reading
+from rltrace.run.run_end import Lifetime, close_run
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, PROCESS, append_line, write_json

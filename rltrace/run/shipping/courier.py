@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rltrace.run.shipping import kept
-from rltrace.run.shipping.kept import ShippingProgress
+from rltrace.run.shipping import shipping_state
 from rltrace.run.shipping.shipper import Shipper
+from rltrace.run.shipping.shipping_state import ShippingProgress
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.run_dir import CLOCKS, NODES, PROCESS, RUN_FILE, read_run_json, write_json
 from rltrace.trace.safe_text import redacted_urls
@@ -82,7 +82,7 @@ class Courier:
     def _work(self) -> None:
         while self._run_dir.is_dir() and time.monotonic() < self._finish_by:
             try:
-                with kept.held(self._run_dir, self._name) as is_alone:
+                with shipping_state.held(self._run_dir, self._name) as is_alone:
                     if is_alone:
                         self._carry()
                 return
@@ -211,7 +211,7 @@ class Courier:
         if told != self._progress:
             self._progress = told
             with suppress(OSError):  # the disk is full, or the directory is gone
-                kept.write_progress(self._run_dir, self._name, told)
+                shipping_state.write_progress(self._run_dir, self._name, told)
 
 
 class Owner:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rltrace.run.shipping import kept
+from rltrace.run.shipping import shipping_state
 from rltrace.trace.clock import monotonic_ns
 from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
 from rltrace.trace.schema import TABLES
@@ -62,7 +62,7 @@ class Shipper:
     def __init__(self, run_dir: Path, name: str, url: str, is_ours: Callable[[str, str], bool]):
         self._run_dir, self._name, self._url = run_dir, name, url
         self._changes = ChangedFiles(run_dir, is_ours)
-        self._changes.shipped = kept.load(run_dir, url)
+        self._changes.shipped = shipping_state.load(run_dir, url)
         self._stream = f"{name}.{time.time_ns()}"
         self._number = self._taken = self._saved_packs = 0
         self._merger = Merger()
@@ -99,7 +99,7 @@ class Shipper:
             return
         began = time.monotonic()
         with suppress(OSError):
-            kept.save(self._run_dir, self._name, self._url, self._changes.shipped)
+            shipping_state.save(self._run_dir, self._name, self._url, self._changes.shipped)
         took_s = time.monotonic() - began
         self._save_at = time.monotonic() + max(_SAVE_EVERY_S, _SAVING_SHARE * took_s)
         self._saved_packs = self.packs

@@ -24,7 +24,7 @@ from rltrace.sync.bench.ways import BenchSetting, Crowd, Receive, Sender, Way
 from rltrace.sync.memory.copying import default_threads
 from rltrace.sync.memory.dtypes import torch_name
 from rltrace.sync.memory.layout import layout_of
-from rltrace.sync.memory.place import available_bytes, check_room, shared_memory
+from rltrace.sync.memory.policy_memory import available_bytes, check_room, shared_memory
 from rltrace.sync.publisher import Publisher
 from rltrace.sync.subscriber import Subscriber
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError

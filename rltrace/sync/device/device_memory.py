@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from rltrace.sync.memory.block_digests import BLOCK_BYTES, Digests, block_count
 from rltrace.sync.memory.kernel import Handle, typed
-from rltrace.sync.memory.place import no_room
+from rltrace.sync.memory.policy_memory import no_room
 from rltrace.sync.memory.tensors import stand_in
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.job_exceptions import from_outside

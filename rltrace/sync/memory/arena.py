@@ -38,7 +38,7 @@ from rltrace.sync.memory.control import (
 )
 from rltrace.sync.memory.layout import Layout
 from rltrace.sync.memory.locks import Lock, or_else
-from rltrace.sync.memory.place import folder_of, make_folder
+from rltrace.sync.memory.policy_memory import folder_of, make_folder
 from rltrace.sync.memory.slots import SLOT_FILES, FileSlots, slot_path, slots_of
 from rltrace.sync.memory.tensors import is_torch, numpy_view, torch_view
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from rltrace.sync.memory.block_digests import BLOCK_BYTES, Digests, block_count, digest
 from rltrace.sync.memory.layout import Layout
 from rltrace.sync.memory.locks import Lock, hold
-from rltrace.sync.memory.place import check_room, reserve
+from rltrace.sync.memory.policy_memory import check_room, reserve
 from rltrace.sync.memory.slots import SLOT_FILES
 from rltrace.sync.version import Manifest, Version
 from rltrace.trace.errors import RltraceError

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rltrace.sync.memory.control import CONTROL, PRESENT, WRITER, Control, enter, leave, slot_of
 from rltrace.sync.memory.locks import Lock
-from rltrace.sync.memory.place import JOINED, folder_of, shared_memory, where_of
-from rltrace.sync.transfer.joined_files import sweep
+from rltrace.sync.memory.policy_memory import JOINED, folder_of, shared_memory, where_of
+from rltrace.sync.transfer.shared_relay_files import sweep
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 _PROC = Path("/proc")

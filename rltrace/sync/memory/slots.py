@@ -20,7 +20,7 @@ from rltrace.sync.memory.block_digests import Digests
 from rltrace.sync.memory.copying import Workers, wrong_blocks
 from rltrace.sync.memory.layout import Layout
 from rltrace.sync.memory.locks import Lock, or_else
-from rltrace.sync.memory.place import check_room, is_on_device, no_room, reserve
+from rltrace.sync.memory.policy_memory import check_room, is_on_device, no_room, reserve
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.untrusted_files import NONSENSE, parsed
 

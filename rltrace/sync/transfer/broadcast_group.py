@@ -28,10 +28,10 @@ from rltrace.sync.memory.arena import Arena, Lease, ReplacedError, SlotWrite
 from rltrace.sync.memory.block_digests import BLOCK_BYTES, Digests, block_count, digest_at
 from rltrace.sync.memory.layout import Layout, TensorEntry
 from rltrace.sync.memory.locks import Closing
-from rltrace.sync.memory.place import check_in_memory
+from rltrace.sync.memory.policy_memory import check_in_memory
 from rltrace.sync.memory.tensors import torch_view
 from rltrace.sync.recording import moved
-from rltrace.sync.transfer.following import checked
+from rltrace.sync.transfer.version_follower import checked
 from rltrace.sync.transfer.wire import Address, LinkError, is_loopback
 from rltrace.sync.verifying import DamagedError
 from rltrace.sync.version import NO_ROOT, Manifest, Version

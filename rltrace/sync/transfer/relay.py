@@ -21,9 +21,9 @@ from rltrace.sync.memory.dtypes import ITEM_BYTES
 from rltrace.sync.memory.encodings import Encoder
 from rltrace.sync.memory.layout import Layout
 from rltrace.sync.memory.locks import Closing
-from rltrace.sync.memory.place import check_in_memory, folder_of
-from rltrace.sync.transfer.following import Landing, Received, VersionFollower, why_not
-from rltrace.sync.transfer.serving import Node, VersionServer
+from rltrace.sync.memory.policy_memory import check_in_memory, folder_of
+from rltrace.sync.transfer.version_follower import Landing, Received, VersionFollower, why_not
+from rltrace.sync.transfer.version_server import Node, VersionServer
 from rltrace.sync.transfer.version_store import HeldVersion, Shelf
 from rltrace.sync.transfer.wire import Address, token_of
 from rltrace.sync.version import NO_ROOT, Behind, Manifest, Version

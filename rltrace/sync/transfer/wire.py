@@ -27,7 +27,7 @@ from xxhash import xxh3_64_intdigest
 
 from rltrace.sync.memory.arena import SILENCE_S
 from rltrace.sync.memory.locks import or_else
-from rltrace.sync.memory.place import TOKEN_FILE, make_folder, shared_memory
+from rltrace.sync.memory.policy_memory import TOKEN_FILE, make_folder, shared_memory
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.job_exceptions import from_outside
 from rltrace.trace.untrusted_files import parsed

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rltrace.sync.flat import pack, unpack
+from rltrace.sync.flat_buffer import pack, unpack
 from rltrace.sync.memory.layout import layout_of
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.learning.grpo import Packed, Response

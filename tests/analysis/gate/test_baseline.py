@@ -34,6 +34,7 @@ from rltrace.analysis.gate.metrics import (
     conditions_of,
     parse_condition,
 )
+from rltrace.testing.handmade_runs import process, rows, run_of, turns
 from rltrace.testing.inside.analysis import (
     MOST_STEPS,
     RunSeries,
@@ -51,7 +52,6 @@ from rltrace.testing.inside.trace import (
     Stage,
 )
 from rltrace.testing.inside.trace import OpenedRun as Run
-from rltrace.testing.made import process, rows, run_of, turns
 from tests.analysis.conftest import Made
 from tests.analysis.walls.walled import in_steps
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rltrace.analysis.gate.judge import judge, judge_series
+from rltrace.testing.handmade_runs import process, run_of
 from rltrace.testing.inside.analysis import (
     MAX_REGRESSION,
     MAXIMUM,
@@ -39,7 +40,6 @@ from rltrace.testing.inside.trace import (
     RltraceError,
     Stage,
 )
-from rltrace.testing.made import process, run_of
 from tests.analysis.conftest import Made
 from tests.analysis.gate.simulated import Job, runs_of
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from rltrace.testing.inside.analysis import confidence_interval_tail as student_tail
 from rltrace.testing.inside.analysis import (
     drawn_counts,
     mean_block,
@@ -14,7 +15,6 @@ from rltrace.testing.inside.analysis import (
     warmup_steps,
     without_stalls,
 )
-from rltrace.testing.inside.analysis import interval_tail as student_tail
 from tests.analysis.gate.simulated import correlated
 
 

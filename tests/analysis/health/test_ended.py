@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from rltrace.testing.handmade_runs import at, process, run_of
 from rltrace.testing.inside.analysis import ALARM, NOTE, summarize
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import at, process, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
 from tests.analysis.walls.walled import in_steps
 

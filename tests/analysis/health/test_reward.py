@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rltrace.testing.handmade_runs import process, rows, run_of
 from rltrace.testing.inside.analysis import ALARM, NOTE, summarize
 from rltrace.testing.inside.report import reward_section
 from rltrace.testing.inside.trace import Fate, Outcome
 from rltrace.testing.inside.trace import OpenedRun as Run
-from rltrace.testing.made import process, rows, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from rltrace.cli import main
+from rltrace.testing.handmade_runs import process, run_of
 from rltrace.testing.inside.analysis import (
     ALARM,
     NOTE,
@@ -24,7 +25,6 @@ from rltrace.testing.inside.analysis import (
 from rltrace.testing.inside.report import headline, stages_section, warnings
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import process, run_of
 from tests.analysis.health.jobs import health_of, kinds, steps
 from tests.analysis.walls.walled import first
 

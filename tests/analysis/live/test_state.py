@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.live.state import LiveState
+from rltrace.analysis.live.live_state import LiveState
 from rltrace.testing.clocks import UP_FOR_DAYS, up_for_days
 from rltrace.testing.inside.analysis import SILENT_NS, Snapshot, job_of
 from rltrace.testing.inside.hooks import Recorder

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rltrace.analysis.plan import data_sheets as shapes
-from rltrace.analysis.plan.spec import lengths
+from rltrace.analysis.plan.planned_workload import lengths
 from rltrace.analysis.plan.stage_costs import (
     Decoding,
     activation_bytes,

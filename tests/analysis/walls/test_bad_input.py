@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from rltrace.testing.handmade_runs import at, process, rows, run_of
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     FRESHNESS,
@@ -27,8 +28,7 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.report import plain, terminal
 from rltrace.testing.inside.trace import RltraceError, Stage
-from rltrace.testing.made import at, process, rows, run_of
-from rltrace.testing.played import Process
+from rltrace.testing.timeline_rows import Process
 from tests.analysis.walls.walled import (
     STEPS,
     first,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rltrace.testing.handmade_runs import process, rows
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     LEARNER,
@@ -20,8 +21,7 @@ from rltrace.testing.inside.analysis import (
     summarize,
 )
 from rltrace.testing.inside.trace import Fate, Stage, SyncRole
-from rltrace.testing.made import process, rows
-from rltrace.testing.played import Process
+from rltrace.testing.timeline_rows import Process
 from tests.analysis.walls.queued import Queued, cost, of_own_loop, processes
 from tests.analysis.walls.walled import first, summary_of, walls_of
 

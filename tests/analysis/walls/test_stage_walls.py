@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rltrace.testing.handmade_runs import process, rows
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     FRESHNESS,
@@ -20,7 +21,6 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.report import headline
 from rltrace.testing.inside.trace import Fate, Stage
-from rltrace.testing.made import process, rows
 from tests.analysis.probed import probed
 from tests.analysis.walls.walled import (
     STEPS,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rltrace.testing.handmade_runs import between, process
 from rltrace.testing.inside.analysis import (
     FRESHNESS,
     LEARNER,
@@ -15,7 +16,6 @@ from rltrace.testing.inside.analysis import (
     Summary,
 )
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.made import between, process
 from tests.analysis.walls.walled import (
     STEP_S,
     STEPS,

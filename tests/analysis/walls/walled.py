@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from rltrace.testing.handmade_runs import process, rows, run_of
 from rltrace.testing.inside.analysis import Summary, Wall, summarize
 from rltrace.testing.inside.trace import Fate, Finish
-from rltrace.testing.made import process, rows, run_of
-from rltrace.testing.played import Process
+from rltrace.testing.timeline_rows import Process
 
 STEPS = 6
 STEP_S = 10.0

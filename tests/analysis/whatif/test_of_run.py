@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rltrace.testing.handmade_runs import process, run_of, turns
 from rltrace.testing.inside.analysis import (
     LEVERS,
     Constants,
@@ -22,7 +23,6 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError, Stage
 from rltrace.testing.inside.trace import OpenedRun as Run
-from rltrace.testing.made import process, run_of, turns
 from tests.analysis.walls.walled import in_steps
 from tests.analysis.whatif.played import of
 

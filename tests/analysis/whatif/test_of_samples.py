@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rltrace.testing.handmade_runs import process, rows, run_of, stating, turns
 from rltrace.testing.inside.analysis import (
     AT_ONCE,
     GOES_ON,
@@ -24,8 +25,7 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import RltraceError, Stage
-from rltrace.testing.made import process, rows, run_of, stating, turns
-from rltrace.testing.played import Process
+from rltrace.testing.timeline_rows import Process
 from tests.analysis.walls.queued import ENDLESS, Queued, gain, of_own_loop, processes, traced
 from tests.analysis.walls.walled import in_steps
 from tests.analysis.whatif.played import batch, of, workload

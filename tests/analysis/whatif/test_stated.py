@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.published import reshard_bytes
-from rltrace.analysis.whatif.stated import read_stages
+from rltrace.analysis.whatif.stated_workload import read_stages
 from rltrace.testing.inside.analysis import (
     Constants,
     baseline,

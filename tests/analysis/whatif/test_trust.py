@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import rltrace
-from rltrace.analysis.whatif.trust import MOST_ERROR, OffTheRun, replay_error
+from rltrace.analysis.whatif.replay_accuracy import MOST_ERROR, OffTheRun, replay_error
 from rltrace.cli import main
+from rltrace.testing.handmade_runs import at, process, rows, run_of, turns
 from rltrace.testing.inside.analysis import (
     NO_MORE,
     Constants,
@@ -31,7 +32,6 @@ from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.report import model_check
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import Stage, update_run_json
-from rltrace.testing.made import at, process, rows, run_of, turns
 from tests.analysis.walls.walled import in_steps
 
 Made = Callable[..., tuple[Run, Any]]

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rltrace.analysis.stats.interval import lognormal_values
+from rltrace.analysis.stats.confidence_interval import lognormal_values
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import (
     PEAK_TFLOPS,

@@ -19,8 +19,8 @@ from weakref import finalize
 
 from rltrace.sync.memory.arena import Arena
 from rltrace.sync.memory.locks import Lock
-from rltrace.sync.transfer.joined_files import JoinedFiles, sweep
 from rltrace.sync.transfer.relay import Relay
+from rltrace.sync.transfer.shared_relay_files import JoinedFiles, sweep
 from rltrace.sync.transfer.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
 from rltrace.trace.job_exceptions import from_outside
@@ -44,7 +44,7 @@ class Joined:
         """The first one starts the relay with these wishes. Errors: `RltraceError`."""
         self.place = place_of(parent)
         self._parent = parent
-        self._command = [sys.executable, "-m", "rltrace.sync.transfer.joining", parent]
+        self._command = [sys.executable, "-m", "rltrace.sync.transfer.shared_relay", parent]
         self._command += [] if changes else [_DENSE]
         self._environment = os.environ | ({} if token is None else {TOKEN: token})
         self.files = JoinedFiles(self.place)

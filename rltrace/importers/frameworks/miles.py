@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.importers.formats.json_text import read_all
-from rltrace.importers.log import files_of
 from rltrace.importers.log_detection import names_of
 from rltrace.importers.log_numbers import ns, whole
+from rltrace.importers.log_records import files_of
 from rltrace.importers.placed_events import LoggedProcess, PlacedSpan
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.importers.scalars import Scheme

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.importers.formats import console, json_lines
-from rltrace.importers.log import (
+from rltrace.importers.log_numbers import whole
+from rltrace.importers.log_reader import read_log
+from rltrace.importers.log_records import (
     Counted,
     Lines,
     Log,
@@ -31,8 +33,6 @@ from rltrace.importers.log import (
     split,
     start_of,
 )
-from rltrace.importers.log_numbers import whole
-from rltrace.importers.reading import read_log
 from rltrace.importers.run_writer import ImportedRun
 from rltrace.importers.scalars import Scheme, lay_out
 from rltrace.trace.errors import RltraceError

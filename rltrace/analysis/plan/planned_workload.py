@@ -10,8 +10,8 @@ from statistics import NormalDist
 import numpy as np
 
 from rltrace.analysis.plan.data_sheets import Gpu, Shape
-from rltrace.analysis.stats import interval as orders
-from rltrace.analysis.stats.interval import Floats
+from rltrace.analysis.stats import confidence_interval as orders
+from rltrace.analysis.stats.confidence_interval import Floats
 from rltrace.analysis.whatif.workload import PlanConstants
 
 STALENESS = {"strict": 0.0, "bounded": 2.0, "loose": 8.0}

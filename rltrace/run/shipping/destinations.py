@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rltrace.run.shipping.kept import ShippingProgress, write_progress
+from rltrace.run.shipping.shipping_state import ShippingProgress, write_progress
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.run_dir import read_run_json, update_run_json

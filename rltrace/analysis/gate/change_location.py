@@ -10,7 +10,7 @@ import numpy as np
 
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.gate.metrics import Drift, FactorChange, GateMetric, StageChange
-from rltrace.analysis.gate.panel import Panel
+from rltrace.analysis.gate.paired_steps import Panel
 from rltrace.analysis.gate.regression import TAU, Change, Contrast, change_of, contrast
 from rltrace.analysis.stats.resampling import Floats
 from rltrace.analysis.timeline.step_figures import UNATTRIBUTED

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from rltrace.analysis.figures.devices import Devices, count_devices
 from rltrace.analysis.figures.goodput import trained_in
 from rltrace.analysis.figures.weight_updates import updates_of
-from rltrace.analysis.live import roles
+from rltrace.analysis.live import role_activity
 from rltrace.analysis.live import snapshot as said
-from rltrace.analysis.live.kept_tables import (
+from rltrace.analysis.live.followed_run import Watched
+from rltrace.analysis.live.recent_rows import (
     GENERATED,
     LAGS,
     NEVER_NS,
@@ -29,7 +30,6 @@ from rltrace.analysis.live.kept_tables import (
     rows_of_stages,
 )
 from rltrace.analysis.live.sample_meter import STEPS_BACK
-from rltrace.analysis.live.watched import Watched
 from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.placement import stated_placement
 from rltrace.analysis.timeline.process_intervals import Activity, activity_of
@@ -116,12 +116,12 @@ class LiveState(Watched):
                 trained_tokens=samples.trained_tokens,
                 lost={why: n for why, n in samples.fates.items() if why != _TRAINED},
             ),
-            roles=roles.roles_now(self, busy, busy_since, until),
+            roles=role_activity.roles_now(self, busy, busy_since, until),
             queue=self._queue(), in_flight=len(generating),
             waiting_for_first_token=int((generating["first_token_ns"] < 0).sum()),
-            slowest=roles.slowest(self, generating, _SLOWEST),
+            slowest=role_activity.slowest(self, generating, _SLOWEST),
             devices=self._devices, readings=self.readings.now(follower),
-            dead=roles.dead_in_the_middle(self), stopped=roles.stopped_recording(self),
+            dead=role_activity.dead_in_the_middle(self), stopped=role_activity.stopped_recording(self),
             processes=sum(process.role != AGENT for process in follower.processes),
             only_some=only_some(follower.meta), dropped=follower.dropped,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import nullcontext, suppress
 
 from rltrace.sync.memory.locks import Lock, hold
-from rltrace.sync.memory.place import JOINED, make_folder, shared_memory
+from rltrace.sync.memory.policy_memory import JOINED, make_folder, shared_memory
 
 _USERS = ".users"
 

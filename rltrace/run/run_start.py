@@ -32,7 +32,7 @@ from rltrace.hooks.patch.call_observer import Observer
 from rltrace.hooks.patch.wrapping import wrap
 from rltrace.hooks.probe.delays import Design
 from rltrace.plugins import REPLACEMENTS
-from rltrace.run.location import keep_command, launch_path, place, why_unsafe
+from rltrace.run.run_folders import keep_command, launch_path, place, why_unsafe
 from rltrace.trace import launcher_ranks
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError

@@ -14,9 +14,9 @@ from typing import Any
 from rltrace.hooks.identity import identify
 from rltrace.importers.formats import chrome
 from rltrace.importers.formats.json_text import read_all, read_objects
-from rltrace.importers.log import files_of
 from rltrace.importers.log_detection import names_of
 from rltrace.importers.log_numbers import is_real_ns, ns, whole
+from rltrace.importers.log_records import files_of
 from rltrace.importers.placed_events import LoggedProcess, PlacedRow, PlacedSpan
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.importers.scalars import Scheme

@@ -9,7 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from rltrace.importers.formats import console, event_files, json_lines, wandb_files
-from rltrace.importers.log import (
+from rltrace.importers.log_numbers import counted, first_of
+from rltrace.importers.log_records import (
     LONGEST_LINE,
     Lines,
     Log,
@@ -21,7 +22,6 @@ from rltrace.importers.log import (
     readable,
     start_of,
 )
-from rltrace.importers.log_numbers import counted, first_of
 from rltrace.trace.errors import RltraceError, WrongUsage
 
 Settings = Mapping[str, re.Pattern[str]]

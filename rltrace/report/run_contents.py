@@ -12,7 +12,7 @@ from typing import Any
 
 from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, brief, numbers, table
-from rltrace.report.run_lines import dropped_lines, outlived_lines
+from rltrace.report.run_description import dropped_lines, outlived_lines
 from rltrace.trace.metadata_validation import only_some
 from rltrace.trace.read.processes import Dropped, TracedProcess
 from rltrace.trace.read.run import OpenedRun

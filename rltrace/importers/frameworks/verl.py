@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
-from rltrace.importers.log import LogRecord
 from rltrace.importers.log_numbers import is_time
+from rltrace.importers.log_records import LogRecord
 from rltrace.importers.scalars import Scheme, Told, has
 
 LEGACY, V1, ONE_STEP_OFF, FULLY_ASYNC = "RayPPOTrainer", "V1", "one-step-off", "fully async"

@@ -14,13 +14,13 @@ import numpy as np
 import rltrace
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary, summary_of
-from rltrace.analysis.whatif import of_run
+from rltrace.analysis.whatif import workload_of_run
 from rltrace.analysis.whatif.predict import Source
 from rltrace.hooks.identity import identify
 from rltrace.report.formats.to_json import render
 from rltrace.report.notebook import Run
-from rltrace.testing.played import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
 from rltrace.testing.run_files import write
+from rltrace.testing.timeline_rows import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
 from rltrace.testing.workload import Workload
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError
@@ -191,4 +191,4 @@ def summarize(run: trace.OpenedRun, **options: Any) -> Summary:
 
 def workload_of(run: trace.OpenedRun) -> Source:
     """Its workload, or the error that says why there is none."""
-    return of_run.workload_of(RunAnalysis(run))
+    return workload_of_run.workload_of(RunAnalysis(run))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rltrace.importers.log import LogRecord
+from rltrace.importers.log_records import LogRecord
 from rltrace.importers.scalars import Scheme, Told, has
 
 GENERATION, BROADCAST, STEP = "timing/generation", "timing/broadcast", "timing/step_total"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.plan.placements import PlacementCosts
-from rltrace.analysis.plan.spec import Spec
+from rltrace.analysis.plan.planned_workload import Spec
 from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.rank import BINDS
 from rltrace.analysis.whatif.workload import PlanConstants

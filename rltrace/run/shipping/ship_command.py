@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from rltrace.run.shipping import kept
+from rltrace.run.shipping import shipping_state
 from rltrace.run.shipping.courier import everything
-from rltrace.run.shipping.places import check_ship, shipped_to, url_of_run
+from rltrace.run.shipping.destinations import check_ship, shipped_to, url_of_run
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.clock import node_id
 from rltrace.trace.compact.manifest import read_manifest, segment_bytes
@@ -49,7 +49,7 @@ def ship(run_dir: Path, runs_url: str | None, tell: Tell = lambda done, left: No
         said_by = {path.stem: told_in(path) for path in own_files(run_dir / NODES, ".json")[0]}
         nodes = {node: told for node, told in said_by.items() if told and SHIPPED not in told}
         for node in {node_id(), *nodes}:
-            if not stack.enter_context(kept.held(run_dir, node)):
+            if not stack.enter_context(shipping_state.held(run_dir, node)):
                 said = f"{run_dir} is being shipped by the agent of its node"
                 raise RltraceError(f"{said}: wait until it has ended")
         # A node's own directory has the name that its agent gave it.

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rltrace.sync.applying import Applier
-from rltrace.sync.filling import Filler
 from rltrace.sync.memory.copying import Workers
 from rltrace.sync.memory.layout import Layout
+from rltrace.sync.slot_filling import Filler
+from rltrace.sync.weight_loading import Applier
 from rltrace.trace.errors import RltraceError
 
 

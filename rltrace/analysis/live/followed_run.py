@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rltrace.analysis.live import snapshot as said
-from rltrace.analysis.live.kept_tables import NEVER_NS, Kept, each, together
+from rltrace.analysis.live.recent_rows import NEVER_NS, Kept, each, together
 from rltrace.analysis.live.sample_meter import SampleMeter
 from rltrace.analysis.live.snapshot import Job, Reading
 from rltrace.analysis.timeline.intervals import Ints

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from rltrace.analysis.live.kept_tables import each
+from rltrace.analysis.live.followed_run import Watched
+from rltrace.analysis.live.recent_rows import each
 from rltrace.analysis.live.run_meters import lengths
 from rltrace.analysis.live.snapshot import Dead, InFlight, RoleNow, SilentProcess
-from rltrace.analysis.live.watched import Watched
 from rltrace.analysis.timeline.intervals import between, union
 from rltrace.analysis.timeline.process_intervals import CODES, Activity
 from rltrace.trace.job_devices import AGENT

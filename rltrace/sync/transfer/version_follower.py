@@ -15,10 +15,10 @@ from rltrace.hooks.span_api import span
 from rltrace.sync.memory.arena import SILENCE_S, Arena, SlotWrite
 from rltrace.sync.memory.block_digests import Digests, block_count, digests_of, root_of
 from rltrace.sync.memory.layout import Layout
-from rltrace.sync.memory.place import check_in_memory
+from rltrace.sync.memory.policy_memory import check_in_memory
 from rltrace.sync.recording import moved
-from rltrace.sync.transfer.fetching import Fetch, FetchProgress
-from rltrace.sync.transfer.serving import Node
+from rltrace.sync.transfer.version_fetcher import Fetch, FetchProgress
+from rltrace.sync.transfer.version_server import Node
 from rltrace.sync.transfer.version_store import GoneError, HeldVersion, Shelf
 from rltrace.sync.transfer.wire import HEARTBEAT_S, Address, Connection, LinkError, RefusedError
 from rltrace.sync.version import Behind, Manifest, Version

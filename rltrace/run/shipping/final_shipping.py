@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rltrace.run.closing import agent_is_gone
-from rltrace.run.shipping.kept import ShippingProgress, read_progress
+from rltrace.run.run_end import agent_is_gone
+from rltrace.run.shipping.shipping_state import ShippingProgress, read_progress
 from rltrace.trace.clock import node_id
 from rltrace.trace.run_dir import NODES
 

@@ -1,0 +1,1 @@
+"""What the logs of a framework say beyond its table in schemes.toml."""

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from rltrace.testing.clocks import FakeClock as FakeClock
     from rltrace.testing.clocks import ahead as ahead
     from rltrace.testing.clocks import up_for_days as up_for_days
-    from rltrace.testing.handmade_runs import (
-        at,
-        between,
-        process,
-        report_of,
-        rows,
-        run_from_arrays,
-        run_of,
-        stating,
-        turns,
-    )
-    from rltrace.testing.scratch_recorder import recording
-    from rltrace.testing.timeline_rows import SECOND, START_NS, Process
+    from rltrace.testing.handmade_runs import at as at
+    from rltrace.testing.handmade_runs import between as between
+    from rltrace.testing.handmade_runs import process as process
+    from rltrace.testing.handmade_runs import report_of as report_of
+    from rltrace.testing.handmade_runs import rows as rows
+    from rltrace.testing.handmade_runs import run_from_arrays as run_from_arrays
+    from rltrace.testing.handmade_runs import run_of as run_of
+    from rltrace.testing.handmade_runs import stating as stating
+    from rltrace.testing.handmade_runs import turns as turns
+    from rltrace.testing.scratch_recorder import recording as recording
+    from rltrace.testing.timeline_rows import SECOND as SECOND
+    from rltrace.testing.timeline_rows import START_NS as START_NS
+    from rltrace.testing.timeline_rows import Process as Process
     from rltrace.testing.truth import StepTruth as StepTruth
     from rltrace.testing.truth import Truth as Truth
     from rltrace.testing.truth import known_job as known_job

@@ -31,8 +31,8 @@ def where(memory: Path) -> str:
 
 ALONE = """
 from pathlib import Path
-from rltrace.testing.inside.sync import holders, joined_files, place, wire
-for module in (holders, joined_files, place, wire):
+from rltrace.testing.inside.sync import holders, policy_memory, shared_relay_files, wire
+for module in (holders, policy_memory, shared_relay_files, wire):
     module.shared_memory = lambda: Path({folder!r})
 """
 

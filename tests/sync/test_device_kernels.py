@@ -20,7 +20,7 @@ WORDS = device_kernels.WORDS
 
 BY_TRITON = """
 import torch
-from rltrace.testing.inside.sync import device_kernels as kernels
+from rltrace.testing.inside.sync import device_memory as kernels
 print(kernels._has_kernel(-1))
 """
 

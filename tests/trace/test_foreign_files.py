@@ -34,7 +34,7 @@ import rltrace
 from rltrace.testing.inside.report import inventory
 from rltrace.testing.inside.report import entries
 from rltrace.testing.inside.trace import RltraceError
-from rltrace.testing.inside.trace import Follower
+from rltrace.testing.inside.trace import RunFollower as Follower
 
 def looks(path):
     entries([path])

@@ -173,8 +173,8 @@ from pathlib import Path
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), hard))
 import rltrace
-from rltrace.testing.inside.trace import Follower
-from rltrace.testing.inside.trace import compact, delete_segments
+from rltrace.testing.inside.trace import RunFollower as Follower
+from rltrace.testing.inside.trace import compaction_compact as compact, delete_segments
 
 path = Path(sys.argv[1])
 ask = "SELECT count(*), count(DISTINCT who), count(DISTINCT name) FROM spans"

@@ -100,7 +100,7 @@ NODES = dedent("""
 RUN = dedent("""
     import json, sys
     from pathlib import Path
-    from rltrace.testing.inside.trainer import crew
+    from rltrace.testing.inside.trainer import actor_pools as crew
     from rltrace.trainer import TrainerConfig, TrainerError, train
 
     def after(record):

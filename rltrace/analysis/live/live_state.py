@@ -121,7 +121,8 @@ class LiveState(Watched):
             waiting_for_first_token=int((generating["first_token_ns"] < 0).sum()),
             slowest=role_activity.slowest(self, generating, _SLOWEST),
             devices=self._devices, readings=self.readings.now(follower),
-            dead=role_activity.dead_in_the_middle(self), stopped=role_activity.stopped_recording(self),
+            dead=role_activity.dead_in_the_middle(self),
+            stopped=role_activity.stopped_recording(self),
             processes=sum(process.role != AGENT for process in follower.processes),
             only_some=only_some(follower.meta), dropped=follower.dropped,
         )  # fmt: skip

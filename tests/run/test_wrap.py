@@ -239,7 +239,7 @@ def _wrong(*_: object) -> None:
     raise KeyError("a mistake")
 
 
-@pytest.mark.parametrize("part", ["opening.start_agent", "_make_run", "shipped_to", "_finish"])
+@pytest.mark.parametrize("part", ["run_start.start_agent", "_make_run", "shipped_to", "_finish"])
 def test_the_job_runs_and_ends_as_it_would(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,7 +41,7 @@ class Fetch:
     """One version on its way into `held`, as changes of `base` where it is given."""
 
     def __init__(
-        self, held: HeldVersion, token: bytes, base: tuple[Version, Bytes] | None, streams: int
+        self, held: HeldVersion, token: bytes, base: tuple[Version, Bytes] | None, streams: int = 2
     ) -> None:
         self.held, self._token, self._base, self._streams = held, token, base, streams
         self.progress = FetchProgress()

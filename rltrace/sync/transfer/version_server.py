@@ -47,7 +47,14 @@ class VersionServer:
     (0: any number); it sends at most `gbps` 10⁹ bits a second to all together (0: no limit)."""
 
     def __init__(
-        self, shelf: Shelf, name: str, host: str, port: int, token: bytes, fanout: int, gbps: float
+        self,
+        shelf: Shelf,
+        name: str,
+        host: str,
+        port: int,
+        token: bytes,
+        fanout: int = 0,
+        gbps: float = 0.0,
     ) -> None:
         self._shelf, self._token, self._fanout = shelf, token, fanout
         self._pace = Throttle(gbps)

@@ -1,4 +1,7 @@
-"""The whole analysis of a run: what `rltrace report` shows."""
+"""The whole analysis of a run: what `rltrace report` shows.
+
+To read first, 16 of 17: the whole answer; `report/screen.py` says it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`rltrace.span` and `rltrace.step`, the most frequent calls of a loop."""
+"""`rltrace.span` and `rltrace.step`, the most frequent calls of a loop.
+
+To read first, 4 of 17: spans and steps as a loop calls them; `recorder.py` writes them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The default report: what binds, where a step goes, what to change and how the data is."""
+"""The default report: what binds, where a step goes, what to change and how the data is.
+
+To read first, 17 of 17: the answer on one screen.
+"""
 
 from __future__ import annotations
 

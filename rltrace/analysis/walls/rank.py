@@ -1,4 +1,7 @@
-"""The walls of a run by what they cost, and which bind."""
+"""The walls of a run by what they cost, and which bind.
+
+To read first, 15 of 17: which wall is first; `summary.py` has the whole answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What walls of stages share: their cost, and what is missing."""
+"""What walls of stages share: their cost, and what is missing.
+
+To read first, 13 of 17: walls of stages; `attribute.py` tells their cost.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from rltrace.analysis.timeline.critical_path import UNKNOWN, CriticalPath
 from rltrace.report import units
 from rltrace.report.layout import Section, listed, numbers, table
 from rltrace.report.sections import evidence_sections as evidence
-from rltrace.report.sections import freshness_section as freshness
+from rltrace.report.sections import sample_sections as freshness
 from rltrace.report.sections.goodput_section import cascade_section, goodput_section, reward_section
 from rltrace.report.sections.verdict_section import fixes_section, walls_section
 from rltrace.trace.untrusted_files import packaged_toml

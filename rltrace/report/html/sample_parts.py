@@ -19,7 +19,7 @@ from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
 from rltrace.report.html.drawing import Html, tag
 from rltrace.report.layout import raised
-from rltrace.report.sections import freshness_section as freshness
+from rltrace.report.sections import sample_sections as freshness
 from rltrace.report.sections.goodput_section import reward_section
 
 _MOST_STEPS, _MOST_LAGS, _MOST_DEVICES = 120, 12, 64

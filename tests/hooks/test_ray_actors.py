@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 import rltrace
-from rltrace.hooks import child_exits as ray_ends
+from rltrace.hooks.patch import ray_ends
 from rltrace.testing.inside.analysis import RunAnalysis
 from rltrace.testing.inside.trace import End, read_ends
 from tests.hooks.conftest import Job, RunJob, untraced

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 class Call:
     """One call of a hooked function, as readers see it.
 
-    `args` and `kwargs` are the caller's own objects: never change them. In `before` the call has
-    not begun; in `after` either `result` or `exception` is set (of a generator: one `Call` an item,
-    its `result`). `start_ns` and `end_ns` are monotonic, -1 while unknown. `span` is the open span
-    (`None` where the hook's stage is `None`); `state` is what `before` wants `after` to have.
+    `args` and `kwargs` are the caller's own objects: read them, never change them. In `before` the
+    call has not begun; in `after` either `result` or `exception` is set (of a generator: one `Call`
+    an item, `result` the item). `start_ns` and `end_ns` are the node's monotonic nanoseconds, -1
+    while unknown. `span` is the open span (`None` when the hook's stage is `None`); `state` is
+    whatever `before` wants `after` to have.
     """
 
     __slots__ = (
@@ -75,9 +76,12 @@ class Call:
         return signature.defaults.get(name, default)
 
     def row(self, table: str, **columns: Any) -> Any:
-        """Appends a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`, which its
-        `.set(...)` completes; `None` when it could not be stored (a full disk). Times not given are
-        the call's `start_ns`, `end_ns` (once known) or, for tables with one time, now."""
+        """Append a row to `trajectories`, `rewards`, `uses`, `syncs` or `samples`; return it.
+
+        The times that are not given are the call's: `start_ns`, `end_ns` (once known) and, for
+        tables with a single time, now. The row's `.set(**columns)` completes it later. `None` when
+        it could not be stored (a full disk).
+        """
         marker, *names = _COLUMNS[table]
         if marker not in columns:
             known = marker == "start_ns" and self.start_ns > 0
@@ -101,20 +105,22 @@ class Hook:
     - `target`: `"package.module:Class.method"`; `"__main__:function"` is the script itself.
     - `stage`: a word of the vocabulary (or `Stage`); a function that decides per call; `"step"` for
       the function that is one learner step; `None` when only the readers matter (no span).
-    - `stages`: the words that a function, or a reader with spans of its own, may give: `rltrace
-      doctor` lists them.
+    - `stages`: where a function decides, or a reader begins spans of its own, the words that it may
+      give: `rltrace doctor` lists them.
     - `phase`: a phase of a sync. `name`: the span's name, by default `Class.method`.
-    - `before`, `after`: readers. `step`: for `stage="step"`, the step's number, which the process
-      keeps until the next begins; by default steps count from 0.
+    - `before`, `after`: readers. `step`: for `stage="step"`, the step's number; the process's step
+      is set to it for as long as the next one has not begun. Without it steps count from 0.
     - `alternates`: where other versions of the framework keep the same function; all that exist
-      are hooked, one is enough. `versions`: such as `">=0.6,<0.10"`; no other is hooked.
+      are hooked, one is enough. `versions`: such as `">=0.6,<0.10"`; outside of it the hook is not
+      looked for.
     - `per_item`: of a generator, one span an item (the time inside the producer); otherwise one
       span from the first item to the last.
     - `stream`: of a function that returns an iterator, or a tuple with one at this place (-1: the
       result itself): its items are the calls, as those of a generator, and the call itself is none.
-    - `dose`: the stage that a probe (`rltrace wrap --probe`) delays at the end of this function's
-      calls, by default the hook's own (a hook without one is then for probes only); `""` is for a
-      function whose end nobody waits for, or is watched for being over.
+    - `dose`: where a probe (`rltrace wrap --probe`) delays a stage: at the end of this function's
+      calls. By default that is the hook's own stage; a stage here is that of a hook without one
+      (it is only put in place where a run is probed), and `""` is for a function whose end
+      nobody waits for, or that somebody watches for its being over.
     - `optional`: absence is no problem worth telling.
     """
 
@@ -139,7 +145,7 @@ class Hook:
 
     @property
     def is_for_probes(self) -> bool:
-        """Whether it is a place of doses only: nothing of its calls is recorded."""
+        """Whether nothing of its calls is recorded: it is a place of doses and no more."""
         return bool(self.dose) and self.stage is None and not (self.before or self.after)
 
     @property
@@ -148,7 +154,7 @@ class Hook:
 
     @property
     def stage_word(self) -> str:
-        """The stage for people: a word, `"by call"`, or `""` without a span."""
+        """The stage for people: a word, `"by call"`, or `""` when no span is recorded."""
         if callable(self.stage) or (self.stage is None and self.stages):
             return ", ".join(self.stages) or "by call"
         if isinstance(self.stage, Stage):
@@ -160,10 +166,11 @@ class Adapter:
     """What rltrace knows about one framework. Subclass it and set the class attributes.
 
     `framework` is the import name whose first import brings the adapter in (`"verl"`,
-    `"rltrace.trainer"`); `labels` maps the framework's timer or metric names to stages; `roles`
-    maps Ray actor classes (`"module:Class"`) to the role of their process; `figures` are its own
-    metrics that are not what they seem. `is_part`: other frameworks and loops are built with it (a
-    queue, a layer of actors), so a process that imports it is none of a framework by that.
+    `"rltrace.trainer"`); `labels` maps the framework's own timer or metric names to stages; `roles`
+    maps Ray actor classes (`"module:Class"`) to the role of the process that runs one; `figures`
+    are those of the framework's own metrics that are not what they seem. `is_part` says that other
+    frameworks and loops are built with it (a queue, a layer of actors): a process that imports it
+    is none of a framework by that.
     """
 
     framework: ClassVar[str]
@@ -175,7 +182,7 @@ class Adapter:
     is_part: ClassVar[bool] = False
 
     def describe(self, module: ModuleType) -> dict[str, Any]:
-        """Facts about this process, for its file; called once the framework is imported."""
+        """Facts about this process, for its process file; called once the framework is imported."""
         del module
         return {}
 
@@ -209,12 +216,12 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 def stage_code(stage: Stage | str | None) -> int:
-    """The code of a stage, a word or a member; -1 for `None`. Errors: `ValueError`."""
+    """The code of a stage given as a word or a member; -1 for `None`. Errors: `ValueError`."""
     return -1 if stage is None else int(_member(Stage, stage))
 
 
 def phase_code(phase: Phase | str | None) -> int:
-    """The code of a sync phase, likewise. Errors: `ValueError`."""
+    """The code of a sync phase given as a word or a member; -1 for `None`. Errors: `ValueError`."""
     return -1 if phase is None else int(_member(Phase, phase))
 
 

@@ -137,9 +137,9 @@ def reward(
     component: str | None = None,
     outcome: str | None = None,
 ) -> OpenReward:
-    """A verdict on a sample. `rltrace.reward(id, 0.5)` records one at this instant; a `with` block
-    times it, and `.set(value=...)` completes it. `outcome` is "ok", "timeout" or "error" (default:
-    "ok", or "error" when the block raises)."""
+    """A verdict on a sample. `rltrace.reward(id, 0.5)` records one at this instant; as a `with`
+    block it is timed, and `.set(value=...)` completes it. `outcome` is "ok", "timeout" or "error"
+    (default: "ok", or "error" when the block raises)."""
     if _recorder._active is None:
         return _IDLE_REWARD
     now_ns = monotonic_ns()
@@ -186,8 +186,8 @@ def use(
 ) -> None:
     """What the learner did with a sample: `fate` is "trained", or why it was dropped: "stale",
     "zero-advantage", "filtered", "truncated", "failed". `version` is the version that trains
-    (default: the process's): lag = version - the version that generated. The ratio statistics are
-    of w = exp(log-prob now - log-prob at generation) over its response tokens."""
+    (default: the process's), so that lag = version - the version that generated. The ratio
+    statistics are of w = exp(log-prob now - log-prob at generation) over its response tokens."""
     recorder = _recorder._active
     if recorder is None:
         return
@@ -219,9 +219,9 @@ def weight_update(
     stall_ns: int | None = None,
     checksum: int | None = None,
 ) -> WeightUpdate:
-    """This process's part in making policy version `version` visible to rollout: a `with` block,
-    after which `version` is the process's. `role` is "source", "relay" or "sink"; `bytes` are the
-    weights', `wire_bytes` what was sent; `stall_ns` is how long the role stood still."""
+    """This process's part in making policy version `version` visible to rollout: a `with` block.
+    When it ends, `version` is the process's version. `role` is "source", "relay" or "sink"; `bytes`
+    are the weights', `wire_bytes` what was sent; `stall_ns` is how long the role stood still."""
     if _recorder._active is None:
         return _IDLE_UPDATE
     row: WeightUpdate = _row(

@@ -128,7 +128,7 @@ def begin_span(
     bytes: int | None,
     items: int | None,
 ) -> LoopSpan:
-    """What `span` does where there is a run; a probe sets its own."""
+    """What `span` does where there is a run; a probe puts its own in this place."""
     recorder = _active
     if recorder is None:  # another thread has just stopped it
         return _IDLE_SPAN
@@ -190,8 +190,9 @@ def _piecemeal(stage: object, name: object, step: Any, version: Any, *counts: An
 @stays_out_of_graphs
 def step(number: int) -> Step:
     """One learner step. Either `with rltrace.step(n): ...`, or a call at the top of the loop, which
-    ends the step before. Spans of the process meanwhile belong to it. A step that an exception
-    leaves is a failed one, which no figure of a usual step has in it."""
+    ends the step before. Spans recorded in the process meanwhile belong to it. A step that an
+    exception leaves is a failed one, which no figure of a usual step has in it.
+    """
     recorder = _recorder._active
     if recorder is None:
         return _IDLE_STEP

@@ -24,7 +24,8 @@ _MOST_STEP = (1 << 63) - 1  # it is stored in 8 bytes
 
 
 class Publisher(Closing):
-    """A policy's one publisher; waits `patience_s` for subscribers. For one thread at a time."""
+    """Publishes one policy; there is one publisher of it at a time. Never waits for a subscriber
+    longer than `patience_s`. Not for several threads at once."""
 
     def __init__(
         self, arena: Arena, where: str, hashing: bool, threads: int | None, patience_s: float
@@ -56,8 +57,12 @@ class Publisher(Closing):
         """Takes the memory of `slots` copies of the weights, now; up to `spare` more where
         subscribers are slow. One that was killed is taken over from: see `Arena.create`, also for
         `run`. Without `hashing` nobody can check what they receive. `threads` copy at a time; None:
-        as many as there are cores, at most four. A publication waits `patience_s` for a slot.
-        Errors: `RltraceError` for a live publisher, too little memory, or a wrong argument."""
+        as many as there are cores, at most four. `patience_s` is how long a publication may wait
+        for a slot.
+
+        Errors: `RltraceError` where there is a live publisher or too little memory, and for an
+        argument that is none.
+        """
         _check_opening(layout, run)
         slots, spare = _whole_number("slots", slots), _whole_number("spare", spare)
         threads = None if threads is None else _whole_number("threads", threads)
@@ -67,17 +72,23 @@ class Publisher(Closing):
 
     def publish(self, weights: Any, step: int = -1) -> Version | None:
         """Copies the weights and makes them the latest version; they may change as soon as this
-        returns. `weights` is what `layout_of` takes, with the layout's tensors; floats are cast to
-        its types. `step` is the learner's. None where subscribers held every slot for `patience_s`:
-        it is left out, and counted in `skipped`. Errors: `RltraceError` that names a tensor that
-        does not fit; what an iterable raises. Then the version before stays the latest."""
+        returns. `weights` is what `layout_of` takes, with the tensors of the layout; floats are
+        cast to its types on the way. `step` is the learner's.
+
+        None where every slot but the latest was held by subscribers for `patience_s` and there is
+        no room for another: this version is left out, and counted in `skipped`.
+
+        Errors: `RltraceError` that names a tensor that does not fit the layout; what an iterable
+        raises. Then the version before stays the latest.
+        """
         step = _learner_step(step)
         self.gate()
         return self._publish(weights, step, True)[0]
 
     def publish_async(self, weights: Any, step: int = -1) -> None:
-        """As `publish`, in a thread. The weights must not change before `gate()`: call it before
-        the next optimizer step, or `gate_before(optimizer)` once. Waits for one under way."""
+        """As `publish`, in a thread, behind what the learner does next. The weights must not change
+        before `gate()` has returned: call it right before the next optimizer step, or let
+        `gate_before(optimizer)` do that. One that is still under way is waited for first."""
         step = _learner_step(step)
         self.gate()
         if self._thread is None:
@@ -86,8 +97,11 @@ class Publisher(Closing):
         self._behind_learner = self._thread.submit(self._publish, weights, step, False, *after)
 
     def gate(self) -> Version | None:
-        """Waits until nothing is being published: then the weights may change. Returns, or raises,
-        what `publish` would have, where `publish_async` was called since the last gate."""
+        """Waits until nothing is being published: from here on the weights may change. Returns what
+        `publish` would have, where `publish_async` was called since the last gate.
+
+        Errors: those of `publish`.
+        """
         future, began_ns = self._behind_learner, monotonic_ns()
         if future is None:
             return None
@@ -110,7 +124,8 @@ class Publisher(Closing):
         optimizer.register_step_pre_hook(pass_it)
 
     def close(self) -> None:
-        """Waits for what is being published, then lets go; subscribers keep the latest version."""
+        """Waits for what is being published, then lets go of the policy. Subscribers keep the
+        latest version; where there are none, its memory is free again."""
         try:
             self.gate()
         finally:

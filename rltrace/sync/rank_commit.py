@@ -19,7 +19,8 @@ _Answer = TypeVar("_Answer")
 
 
 class Rank(Protocol):
-    """One tensor- or pipeline-parallel worker, as its leader reaches it (an RPC, a pipe)."""
+    """One tensor- or pipeline-parallel worker, as its leader reaches it (an RPC, a pipe). Its calls
+    are those of a `Subscriber` with the rank's own tensors."""
 
     def stage(self, version: Version) -> Manifest:
         """As `Subscriber.stage(tensors, version)`."""
@@ -32,10 +33,14 @@ class Rank(Protocol):
 
 
 def commit_together(ranks: Sequence[Rank], version: Version, attempts: int = 2) -> Manifest:
-    """Brings all ranks to `version` at the same time; returns what they applied. Nothing may
-    generate. Errors: `RltraceError` where there is no rank, or one could not stage, or staged
-    something else: no rank has changed. `PoisonedError` names the ranks that failed to apply
-    `attempts` times: the engine must not be used before a version has been committed."""
+    """Brings all ranks to `version`, asking all of them at the same time; returns what they have
+    applied. Call it where nothing generates, or have the ranks' `commit` see to that.
+
+    Errors: `RltraceError` where a rank could not stage, or staged something else than the others:
+    then no rank has changed; where there are no ranks. `PoisonedError` that names the ranks that
+    failed to apply `attempts` times: the engine must not be used before a version has been
+    committed.
+    """
     if not ranks:
         raise WrongUsage("there is no rank that could take a version on")
     left = dict(enumerate(ranks))

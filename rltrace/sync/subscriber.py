@@ -67,9 +67,12 @@ class Subscriber(Closing):
         changes: bool = True,
     ) -> Subscriber:
         """Waits for a publisher that has yet to open the policy. `threads` copy at a time; None: as
-        many as cores, at most four. `tcp://host:port/policy` is followed by a relay that all
-        subscribers of this host share, with the `token` (None: see `token_of`), and with `changes`
-        or whole versions only. Errors: `RltraceError` where there is none in time."""
+        many as there are cores, at most four. `tcp://host:port/policy`, where a relay serves it, is
+        followed by a relay of this host, which all subscribers here share: it is started for them,
+        with the `token` (None: see `token_of`), and to be sent `changes` or whole versions only.
+
+        Errors: `RltraceError` where there is none in time.
+        """
         if not str(where).startswith("tcp://"):
             return Subscriber(where, Arena.attach(where, timeout_s), Workers(threads))
         from rltrace.sync.transfer.shared_relay import Joined
@@ -83,7 +86,8 @@ class Subscriber(Closing):
         return self._arena.layout
 
     def explain(self) -> str:
-        """How weights come to this process, and why: a sentence, logged where it connects."""
+        """The way that weights take to this process, and what decided it: a sentence, which is also
+        logged ("rltrace.sync") where it connects."""
         folder = self._arena.folder
         if is_on_device(self._place):
             return f"{self.where} is of a GPU of this host: weights are copied there, in its memory"
@@ -99,7 +103,8 @@ class Subscriber(Closing):
 
     @property
     def error(self) -> RltraceError | None:
-        """What keeps newer weights from coming here, or None. A pull warns of it, once."""
+        """What keeps newer weights from coming here; None while nothing does. A pull logs it, once,
+        as a warning, and takes what is there."""
         return self._behind().error(self.where)
 
     def latest(self) -> Version | None:
@@ -108,9 +113,12 @@ class Subscriber(Closing):
     def wait(
         self, at_least: Version | int | None = None, timeout_s: float = 60.0, newer: bool = False
     ) -> Version:
-        """The latest version, once it is not before `at_least` (a version or a counter: a learner
-        that has begun anew is later than any) and is `newer` than what was applied last. Errors:
-        `RltraceError` where there is none in time, which says what keeps it."""
+        """The latest version, once there is one that is not before `at_least` (a version, or the
+        counter of one: a learner that has begun anew since the last pull is later than any), and
+        that is `newer` than what was applied last.
+
+        Errors: `RltraceError` where there is none in time, which says what keeps it.
+        """
         if not isinstance(at_least, Version | Integral | None):
             raise WrongUsage(f"at_least takes a version or a counter, not {at_least!r:.80}")
         deadline = time.monotonic() + timeout_s
@@ -129,8 +137,12 @@ class Subscriber(Closing):
         return latest
 
     def lease(self, version: Version | None = None, verify: bool | None = None) -> Lease:
-        """The latest version or a given one, in place, checked as by `stage`. Release it soon: it
-        costs the publisher a slot. Errors: `RltraceError` where it is not there; `DamagedError`."""
+        """The latest version or a given one, in place, without a copy, checked as by `stage`.
+        Whoever holds it makes the publisher use other slots, so release it soon.
+
+        Errors: `RltraceError` where nothing is published, or the given version is no longer there;
+        `DamagedError`.
+        """
         return self._checked(version, verify)
 
     def pull_into(
@@ -143,12 +155,16 @@ class Subscriber(Closing):
         partial: bool = False,
         cast: bool = False,
     ) -> Version:
-        """Overwrites a model's own tensors (what `layout_of` takes) with the latest version,
-        waiting as `wait` does. `partial`: they may be some of what was published; `cast`: floats
-        are cast. Blocks are checked as they are copied, where there are digests (`verify` False:
-        never; True: else an error). Nothing may generate meanwhile. Errors: `RltraceError` for a
-        tensor that does not fit: none was touched. `DamagedError`: they hold what was applied
-        before, or `poisoned` is true. `PoisonedError` where copying failed twice."""
+        """Overwrites a model's own tensors (or a mapping's: what `layout_of` takes) with the latest
+        version, waiting as `wait` does. `partial`: they may be some of what was published; `cast`:
+        floats are cast to the types that they have here. Every block is checked as it is copied,
+        where the publisher made digests (`verify` False: it is not; True: where it did not, that is
+        an error). Nothing may generate from the model meanwhile.
+
+        Errors: `RltraceError` that names a tensor that does not fit: then none was touched.
+        `DamagedError` where a block is not as it was published: then they hold what was applied
+        before, or `poisoned` is true. `PoisonedError` where copying failed twice.
+        """
         self.wait(at_least, timeout_s, newer)
         started_ns = monotonic_ns()
         with span("sync", "pull") as whole, self._lease(None) as lease:
@@ -166,9 +182,12 @@ class Subscriber(Closing):
         partial: bool = False,
         cast: bool = False,
     ) -> Manifest:
-        """The first half of a pull by several ranks (`commit_together`): leases the latest version
-        or a given one, checks all of it and that every tensor fits. What was staged before is
-        dropped. Errors: as `pull_into`, and `RltraceError` for a version that is gone."""
+        """The first half of a pull that several ranks do together (`commit_together`): leases the
+        latest version or a given one, checks all of it and that every tensor fits. Nothing is
+        overwritten; generation may go on. What was staged before is dropped.
+
+        Errors: those of `pull_into`, and `RltraceError` for a version that is no longer there.
+        """
         self.abort()
         started_ns = monotonic_ns()
         with span("sync", "stage"):
@@ -179,8 +198,11 @@ class Subscriber(Closing):
         return lease.manifest
 
     def commit(self) -> Manifest:
-        """Overwrites the tensors with what is staged. Errors: `RltraceError` where nothing is;
-        `PoisonedError` where copying failed twice: it stays staged, to be tried again."""
+        """The second half: overwrites the tensors with what is staged.
+
+        Errors: `RltraceError` where nothing is; `PoisonedError` where copying failed twice: the
+        version stays staged, so that it can be tried again.
+        """
         staged = self._staged
         if staged is None:
             raise WrongUsage("nothing is staged to be committed")

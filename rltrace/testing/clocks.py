@@ -16,8 +16,9 @@ UP_FOR_DAYS = "up-for-days-0"
 
 
 def up_for_days(*recorders: Recorder, ago_s: int = 0) -> int:
-    """Has them record on the node `UP_FOR_DAYS`: this machine may not have been up for as long as a
-    test looks back. Returns the time so long ago, by that node's monotonic clock."""
+    """Has them record on the node `UP_FOR_DAYS`, with times of their own: this machine may not have
+    been up for as long as a test looks back. Returns the time so long ago, by that node's monotonic
+    clock."""
     now_ns = (10 * A_DAY_S - ago_s) * 10**9
     real_ns = time.time_ns() - ago_s * 10**9
     clock = {"monotonic_ns": now_ns, "real_ns": real_ns, "bracket_ns": 1}
@@ -41,7 +42,8 @@ def ahead(seconds: int = A_DAY_S) -> list[str]:
 
 
 class FakeClock:
-    """In its block these recorders' rows are timed by a clock that stands still until it is moved:
+    """While its block lasts, these recorders' rows are timed by a clock that stands still until it
+    is moved:
 
         with recording(path) as recorder, FakeClock(recorder) as clock:
             with rltrace.span("train"):

@@ -44,9 +44,9 @@ def between(start_s: float, end_s: float) -> Interval:
 
 def process(role: str, *spans: tuple[Any, ...], rank: int = 0, **more: Any) -> Process:
     """A process with spans `(stage, start_s, end_s)` or `(stage, start_s, end_s, lane)`. A stage is
-    the vocabulary's word ("train") or code; `("step", n)` is the step of that number. An end before
-    its start is written, as a broken clock may. Errors: `RltraceError` for a word that is no stage,
-    and for spans of another form."""
+    the vocabulary's word ("train") or code; `("step", n)` is the step of that number. Errors:
+    `RltraceError` for a word that is no stage, and for spans of another form. What a broken clock
+    may have written, an end before its start, is written."""
     made = Process(role, rank, 0, **more)
     for span in spans:
         if not isinstance(span, tuple) or len(span) not in (3, 4):
@@ -184,7 +184,7 @@ def report_of(run: Run) -> dict[str, Any]:
 
 
 def summarize(run: trace.OpenedRun, **options: Any) -> Summary:
-    """`options` are those of `RunAnalysis` and of `summary_of`."""
+    """All that its report shows; options are those of `RunAnalysis` and of `summary_of`."""
     how = {name: options.pop(name) for name in ("figures", "predict") if name in options}
     return summary_of(RunAnalysis(run, **options), **how)
 

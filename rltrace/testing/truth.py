@@ -46,7 +46,7 @@ class StepTruth:
 
 @dataclass(frozen=True)
 class Truth:
-    """What a right analysis of the run must find. Lag keys are versions, or "unknown"."""
+    """What a correct analysis of the run must find. Lag keys are versions; "unknown" is its own."""
 
     placement: str
     spans: int
@@ -70,15 +70,19 @@ class Truth:
 
 def known_job(path: str | Path, **knobs: Any) -> tuple[Run, Truth]:
     """A job of known truth: a run with these knobs (fields of `Workload`), written to `path`, and
-    what a right analysis of it must find. Equal knobs give equal files. Errors: `FileExistsError`
-    where a run is, `TypeError` for a knob that there is not."""
+    what a right analysis of it must find. Equal knobs give equal files.
+
+    Errors: `FileExistsError` where a run is, `TypeError` for a knob that there is not.
+    """
     truth = make(Path(path), Workload(**knobs))
     return rltrace.open_run(path), truth
 
 
 def make(path: Path, load: Workload) -> Truth:
     """Write the run of `load` into the new directory `path`; returns (and stores) its truth.
-    Errors: FileExistsError when `path` holds a run already."""
+
+    Errors: FileExistsError when `path` holds a run already.
+    """
     timeline = play(load)
     truth = tell(load, timeline, write(path, load, timeline))
     (path / "truth.json").write_text(json.dumps(asdict(truth), indent=1))
@@ -181,7 +185,7 @@ def _union(intervals: list[Interval]) -> list[Interval]:
 
 
 def expose(pieces: list[tuple[int, frozenset[Stage]]], window: int) -> dict[Stage, int]:
-    """Give each piece to one stage that runs in it, by `rltrace.analysis.timeline.stages`' rule."""
+    """Give each piece to one of the stages that run in it (rule: `rltrace.analysis.stages`)."""
 
     def chain(stage: Stage) -> str:
         if stage is Stage.WAIT:

@@ -159,7 +159,8 @@ class TrainerConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> TrainerConfig:
-        """Settings by name, dashes or underscores. Errors: `TrainerError` for a wrong one."""
+        """Settings by name, dashes or underscores. Errors: `TrainerError` for a name or a type that
+        does not exist."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for key, value in settings.items():
@@ -181,7 +182,7 @@ class TrainerConfig:
 
 
 def load_job(path: str | Path, without_cause: bool = False) -> dict[str, Any]:
-    """A file's `[job]` by name, `without_cause` with its `[without]`. Errors: `TrainerError`."""
+    """The settings in a file, by name. Errors: `TrainerError` where it cannot be read."""
     try:
         tables = parsed_toml(text_given(path))
     except (OSError, ValueError) as error:

@@ -45,8 +45,8 @@ _TAKES, _HAS = "takes", "has"
 
 
 class Group(Closing):
-    """One member, a process a host. All call `move` in turn; an error with bytes on their way ends
-    the group: close it and join anew. Not for several threads at once."""
+    """One member, a process a host. All members call `move` in turn; an error that leaves bytes on
+    their way ends the group: close it and join anew. Not for several threads at once."""
 
     _LEAST = 2  # members
 
@@ -59,7 +59,8 @@ class Group(Closing):
         backend: str = "gloo",
         timeout_s: float = 60.0,
     ) -> None:
-        """`store` is one of torch.distributed's, the members' own. Waits for them. See `join`."""
+        """`store` is one of torch.distributed's that all members share, and nobody else. Waits for
+        the others. See `join`."""
         if backend not in BACKENDS or not 0 <= rank < size or size < self._LEAST:
             said = f"rank {rank} of {size} by {backend}: it takes two or more, by gloo or nccl"
             raise WrongUsage(said)
@@ -85,21 +86,27 @@ class Group(Closing):
         backend: str = "gloo",
         timeout_s: float = 60.0,
     ) -> Group:
-        """Meets the other members at `address` (`tcp://host:port/policy`), where rank 0 listens,
-        without a token: on all networks, unless that is an address of this host only. `where` is
-        the publisher's place on rank 0's host, and that of new slots on the others'. A member that
-        is silent for `timeout_s` is lost. Errors: `RltraceError` where not all come in time."""
+        """Meets the other members at `address` (`tcp://host:port/policy`), where rank 0 listens: on
+        all its networks, unless that is an address of this host only, and without a token.
+        `where` is the publisher's place on rank 0's host, and the place of slots that are made for
+        the first version on the others'. A member that does not answer for `timeout_s` is lost.
+
+        Errors: `RltraceError` where not all come in time.
+        """
         at = Address.parse(address)
         store = store_at(at, rank, size, timeout_s)
         with gloo_near(at):
             return Group(store, rank, size, where, backend, timeout_s)
 
     def move(self) -> Version:
-        """Brings the publisher's latest version to every host; returns it once it is the latest
-        here. All members call it. Errors: `RltraceError` where nothing is published or a host
-        cannot take it: none has changed. `RltraceError`, too, for a lost member or `abort`: this
-        host has what it had, or the whole version; the group has ended. `DamagedError`: not taken
-        on here."""
+        """Brings the publisher's latest version to every host; returns it once it is the latest of
+        this one. All members have to call it.
+
+        Errors: `RltraceError` where nothing is published or a host cannot take it: no host has
+        changed, and `move` can be tried again. `RltraceError`, too, where a member is lost or
+        `abort` was called: this host keeps what it had, or has the whole version; the group has
+        ended. `DamagedError` where blocks arrived damaged: they were not taken on here.
+        """
         if self._lost is not None:
             raise RltraceError(f"this group has ended: {self._lost}", CANNOT_TELL)
         self._talk.round += 1

@@ -37,7 +37,8 @@ _AGAIN_S = 1.0
 @dataclass(frozen=True)
 class Status:
     """`parent` is "" beside the publisher; `lost` counts parents, `sent_bytes` is to children.
-    `troubles`: why each node cannot be followed, by address; `behind`: how far the learner is."""
+    `troubles`: why each node cannot be followed, by address; `behind`: how far this one is behind
+    the learner."""
 
     manifest: Manifest | None
     parent: str
@@ -64,10 +65,15 @@ class Relay(Closing):
         gbps: float = 0.0,
         token: str | None = None,
     ) -> Relay:
-        """Serves the publisher's slots at `where`, which may be still to come. After `fanout`
-        children further ones are sent to those (0: any number; 1 on every node: a chain). At most
-        `gbps` 10⁹ bits a second are sent (0: no limit). `token`: see `token_of`. Errors:
-        `RltraceError` where nobody can listen; later ones are told by `wait`, and `error`."""
+        """Serves what a publisher of this host publishes at `where`, from its slots; one that is
+        not there yet is waited for. `fanout` is how many children are taken before further ones are
+        sent to those (0: any number); a `fanout` of 1 on every node makes a chain. `gbps` is how
+        many 10⁹ bits a second are sent at most, to leave the rest of a link to others (0: as many
+        as can be). `token`: see `token_of`.
+
+        Errors: `RltraceError` where nobody can listen there. What else goes wrong is told by
+        `wait`, and is `error`.
+        """
         shelf = Shelf()
         source = Source(where, shelf, lambda: server.wants_changes)
         policy, secret = folder_of(where).name, token_of(host, token)
@@ -89,11 +95,15 @@ class Relay(Closing):
         token: str | None = None,
         on_received: Callable[[Received], None] = lambda _: None,
     ) -> Relay:
-        """Follows `parent` (`tcp://host:port/policy`): each version is brought into slots of this
-        host at `where`, and is the latest once all of it is verified. `keep` whole versions stay;
-        `streams` connections bring one; with `changes` only what differs is sent, where that is
-        less. When the parent is gone those above it are followed. Errors: `RltraceError` where
-        nobody can listen there; what goes wrong later is told by `wait`."""
+        """Follows `parent` (`tcp://host:port/policy`): each of its versions is brought into slots
+        of this host, at `where`, and is the latest there once all of it is verified. `keep` whole
+        versions stay; `streams` connections bring a version; with `changes` only what differs from
+        the version before is sent, where that is less. When the parent is gone the ones above it
+        are followed.
+
+        Errors: `RltraceError` where nobody can listen there. A parent that is not there yet is
+        waited for; what else goes wrong later is told by `wait`.
+        """
         address = Address.parse(parent)
         shelf, secret = Shelf(), token_of(host, token)
         landing = Landing(where, shelf, token_of(address.host, token), keep, streams, changes)
@@ -104,7 +114,8 @@ class Relay(Closing):
 
     @property
     def address(self) -> str:
-        """What children follow: `tcp://host:port/policy`, with the publisher's name of it."""
+        """What children follow: `tcp://host:port/policy`. The policy has the publisher's name for
+        it, whatever the place here is called."""
         return str(self._server.address.told)
 
     @property
@@ -126,8 +137,10 @@ class Relay(Closing):
         )
 
     def wait(self, at_least: Version | int = 0, timeout_s: float = 60.0) -> Version:
-        """The newest whole version, once it is not before `at_least` (a version or a counter).
-        Errors: `RltraceError` where there is none in time, or what has ended this relay."""
+        """The newest whole version here, once it is not before `at_least` (a version or a counter).
+
+        Errors: `RltraceError` where there is none in time, or what has ended this relay.
+        """
         deadline = monotonic() + timeout_s
         while True:
             manifest = self.status.manifest
@@ -151,7 +164,8 @@ class Relay(Closing):
 
     @property
     def error(self) -> RltraceError | None:
-        """What keeps newer weights from coming here, or has ended this relay, or None."""
+        """What keeps newer weights from coming here, or has ended this relay; None while nothing
+        does."""
         return self.ended_by or self._work.behind().error(self.address)
 
     @property

@@ -44,7 +44,7 @@ _ROWS_OF_THREAD = 2_000_000  # another thread has to find more work than it make
 
 
 def open_run(path: str | Path) -> OpenedRun:
-    """Opens a run directory. Errors: `RltraceError` when it is none, or too new."""
+    """Opens a run directory. Errors: `RltraceError` when it is none, or newer than this rltrace."""
     return OpenedRun(Path(path))
 
 
@@ -60,12 +60,13 @@ class OpenedRun(Tables):
     """A run's metadata, processes and tables.
 
     A process whose file is missing is among `processes` once its rows are read. `problems` lists,
-    as dicts with "what" and "target", files that could not be read whole, as far as they were read,
-    and what the traced processes could not record. `dropped` are details that were dropped to keep
-    the run small, or None. `range` is the range of time that it was narrowed to; `cut_short`: to
-    what was recorded before a process stopped recording. `goes_on`: whether it was still recorded
-    when it was opened, at `opened_ns` (Unix ns; None: nobody here can tell). `reach` is until when
-    it is known, where it was brought from a URL and more is to come.
+    as dicts with "what" and "target", the files that could not be read whole, as far as they were
+    read, and everything that the traced processes could not record. `dropped` are the details that
+    were dropped to keep the run small (None: none). `range` is the range of time that it was
+    narrowed to; `cut_short`: to what was recorded before a process stopped recording. `goes_on` is
+    whether it was still recorded when it was opened (None: nobody here can tell), which was at
+    `opened_ns` (Unix ns); `reach` is until when it is known where it was brought from a URL and
+    more is to come.
     """
 
     _known = Tables._known.union(TABLES, [RECORDED])
@@ -91,18 +92,19 @@ class OpenedRun(Tables):
 
     @property
     def is_compacted(self) -> bool:
-        """Whether all tables come from whole Parquet files."""
+        """Whether the tables come from Parquet files, all of them whole."""
         return self._files.manifest is not None and not self._files.rest
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The in-memory database, with every table and view of words."""
+        """The in-memory database, with every table and view of words in it."""
         self._make_for(" ".join(IN_WORDS))
         return self._database
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """Runs a query (docs/trace-format.md lists the tables and views). Errors: `RltraceError`
-        also where it does not only read."""
+        """Runs a query over the tables and views (docs/trace-format.md lists them). Errors:
+        `RltraceError` for a query that does not run (`refused`), and for a statement that is no
+        question: nothing is written, and no setting changed."""
         self._make_for(query)
         import duckdb
 
@@ -116,11 +118,12 @@ class OpenedRun(Tables):
         return relation
 
     def add_function(self, name: str, function: Callable[[str], int]) -> None:
-        """Lets queries call a function from a text to an integer."""
+        """Lets queries call a function of a text that gives a whole number."""
         self._database.create_function(name, function, ["VARCHAR"], "BIGINT")
 
     def lock(self) -> None:
-        """For questions from somebody else: no other file is read, no extension loaded."""
+        """From now on queries read this run and no other file, load no extension, and can change
+        neither: for questions from somebody else. What spills to disk still does."""
         manifest = self._files.manifest
         own = [] if manifest is None else manifest.files
         paths = ", ".join(map(quoted, {*own, *map(pattern_of, own)}))
@@ -129,7 +132,7 @@ class OpenedRun(Tables):
         self._database.execute("SET lock_configuration = true")
 
     def step_rows(self) -> list[tuple[int, int, int, int]]:
-        """All spans of steps, `(step, start_ns, end_ns or -1, process)`, by start."""
+        """All spans of steps, `(step, start_ns, end_ns or -1, process)`, by their start."""
         import duckdb
 
         try:
@@ -140,8 +143,9 @@ class OpenedRun(Tables):
         return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
     def narrow(self, to: Range, cut_short: bool = False) -> None:
-        """From now on the tables hold the rows of a range, and `meta` says that the run ended with
-        it, unless it was only `cut_short`. Call it before anything else is asked."""
+        """From now on the tables hold the rows of a range of time, and `meta` says that the run
+        ended with it; where it was only `cut_short`, how it ended and when is still of it. To be
+        called before anything else is asked."""
         self.range, self.cut_short = to, cut_short
         ended = self.meta.get("end_real_ns")
         if not to.goes_on and not cut_short:  # how the command ended says nothing of it: it went on
@@ -152,17 +156,18 @@ class OpenedRun(Tables):
 
     @property
     def since_ns(self) -> int:
-        """When the range begins that the run was narrowed to (Unix ns); 0: all of it."""
+        """When the range begins that the run was narrowed to (Unix ns); 0 for all of it."""
         return 0 if self.range is None else self.range.since_ns
 
     @property
     def until_ns(self) -> int | None:
-        """When that range ends; None: it has no end."""
+        """When that range ends; None where it has no end."""
         return None if self.range is None or self.range.goes_on else self.range.until_ns
 
     @property
     def begins_ns(self) -> int | None:
-        """When what is shown begins (Unix ns): the run, its range, or after what was dropped."""
+        """When what is shown begins (Unix ns): with the run, with the range that it was narrowed
+        to, or after what was dropped. None: nobody knows."""
         started, dropped = self.meta.get("start_real_ns"), self.dropped
         begins = [started] if isinstance(started, int) else []
         begins += [self.since_ns] if self.since_ns > 0 else []
@@ -171,8 +176,9 @@ class OpenedRun(Tables):
 
     @cached_property
     def lasted_s(self) -> float | None:
-        """Seconds that the whole run lasted, whatever is shown: `command_s`, or until the last that
-        was recorded where the job outlived its command; None while not known."""
+        """What the whole run lasted, whatever of it is shown, in seconds; None while that is not
+        known. That is `command_s`, or more, where the job outlived its command: until the last that
+        was recorded."""
         if self.command_s is None or not self._outlived:
             return self.command_s
         whole = self if self.range is None else open_run(self.path)
@@ -181,7 +187,7 @@ class OpenedRun(Tables):
 
     @property
     def shown_s(self) -> float | None:
-        """Seconds of that which are shown; None: all, or nobody knows."""
+        """How much of what it lasted is shown, in seconds; None: all, or nobody knows."""
         begins_ns, ended = self.begins_ns, self.meta.get("end_real_ns")
         if self.lasted_s is None or begins_ns is None or not isinstance(ended, int):
             return None
@@ -191,15 +197,16 @@ class OpenedRun(Tables):
         return shown_s if shown_s < self.lasted_s else None
 
     def interrupt(self) -> None:
-        """Ends the query that another thread waits for."""
+        """Ends the query that another thread is waiting for."""
         self._database.interrupt()
 
     def clock_of(self, node: str) -> NodeClock | None:
-        """How a node's monotonic clock maps to the run's time; None: not known."""
+        """How a node's monotonic clock maps to the run's time; None where it is not known."""
         return self._files.clocks.get(node)
 
     def rows(self, table: str) -> int:
-        """Stored rows of a table, of the whole run, without what is hidden as it was dropped."""
+        """Number of stored rows of a table, of the whole run; without those that are hidden, as
+        details of their time were dropped."""
         manifest = self._files.manifest
         if self.dropped is not None:
             return self._stored.count(table)
@@ -207,14 +214,15 @@ class OpenedRun(Tables):
         return compacted + (len(self._stored.columns(table)[0]) if table in self._files.rest else 0)
 
     def has_rows(self, table: str) -> bool:
-        """Whether a table has any row; segments are read up to the first."""
+        """Whether a table has any row; of what is in segments only the first is looked for."""
         manifest = self._files.manifest
         if manifest is not None and manifest.rows[table]:
             return True
         return table in self._files.rest and self._files.has_rows(table)
 
     def rows_of_processes(self, table: str) -> Counter[int]:
-        """About how many rows of a table each process stored, in all; reads no segments."""
+        """About how many rows of a table each process stored, of the whole run, as far as they are
+        still there; what is in segments is not read for it."""
         if not self.is_compacted:
             return self._files.rows_of_processes(table)
         query = f"SELECT process, count(*) FROM raw_{table} GROUP BY process"
@@ -277,10 +285,10 @@ class OpenedRun(Tables):
 
 
 def recorded_until(run: OpenedRun) -> int:
-    """Until when there was a recording, Unix ns: the run's end where known, or what processes of
-    the job recorded after it; when it was opened where the job goes on; else the last event, or
-    until when all has come from its nodes; of a part of the run its end. The agent's last reading
-    makes no run longer."""
+    """Until when there was a recording, Unix ns: the run's end where it is known, or what processes
+    of the job recorded after it, the moment at which it was opened where the job goes on, else the
+    last event, or until when all that was recorded has come from its nodes; of a part of the run
+    its end. The agent reads a last time when all is over, which makes no run longer."""
     if run.until_ns is not None:
         return run.until_ns
     ended = run.meta.get("end_real_ns")

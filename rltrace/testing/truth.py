@@ -185,7 +185,7 @@ def _union(intervals: list[Interval]) -> list[Interval]:
 
 
 def expose(pieces: list[tuple[int, frozenset[Stage]]], window: int) -> dict[Stage, int]:
-    """Give each piece to one of the stages that run in it (rule: `rltrace.analysis.timeline.stages`)."""
+    """Give each piece to one of the stages in it (rule: `rltrace.analysis.timeline.stages`)."""
 
     def chain(stage: Stage) -> str:
         if stage is Stage.WAIT:

@@ -37,8 +37,8 @@ _AGAIN_S = 1.0
 @dataclass(frozen=True)
 class Status:
     """`parent` is "" beside the publisher; `lost` counts the parents that it lost, `sent_bytes` is
-    what it sent to its children. `troubles`: why each node cannot be followed, by address; `behind`:
-    how far this one is behind the learner."""
+    what it sent to its children. `troubles`: why each node cannot be followed, by address.
+    `behind`: how far this one is behind the learner."""
 
     manifest: Manifest | None
     parent: str

@@ -6,7 +6,7 @@ To read first, 10 of 17: each figure once; `goodput.py` is one of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -19,7 +19,8 @@ from rltrace.analysis.figures.goodput import Goodput, StepGoodput, goodput, step
 from rltrace.analysis.figures.weight_updates import Syncs, Update, syncs, updates_of
 from rltrace.analysis.timeline.path_events import Followed, follow
 from rltrace.analysis.timeline.process_intervals import Activity, read_activity
-from rltrace.analysis.timeline.stages import break_down, stage_rows, without_stalls
+from rltrace.analysis.timeline.stage_chains import Chain
+from rltrace.analysis.timeline.stages import between_steps, break_down, stage_rows, without_stalls
 from rltrace.analysis.timeline.steps import Steps, find_steps, whole_steps
 from rltrace.analysis.trajectories.freshness import Freshness, freshness
 from rltrace.analysis.trajectories.staleness import Staleness, staleness
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rltrace.analysis.figures.device_use import Busy
     from rltrace.analysis.figures.devices import DeviceLoad, Devices
     from rltrace.analysis.figures.goodput_factors import Cascade
+    from rltrace.analysis.figures.logged_figures import LoggedFigure
     from rltrace.analysis.timeline.critical_path import CriticalPath, PathSegment
     from rltrace.analysis.timeline.placement import Composition
     from rltrace.analysis.timeline.probe import Probe
@@ -84,6 +86,9 @@ class RunAnalysis:
     stages: tuple[StageRow, ...] = _once(
         lambda of: stage_rows(of.activity, of.steps, of.breakdown, of.overlap_known)
     )
+    between_steps: dict[str, float] = _once(lambda of: between_steps(of.activity, of.steps))
+    """Stages that run between the steady steps -> seconds a step."""
+
     overlap_known: bool = _once(lambda of: not is_laid_out(of.run))
     """Whether the trace tells what ran at once: a log of durations does not."""
 
@@ -101,6 +106,14 @@ class RunAnalysis:
     def step_s(self) -> float:
         """The mean length of a steady step; there has to be one."""
         return float(self.steps_s.mean())
+
+    @property
+    def longest_chain(self) -> float:
+        """The part of the steady steps in which the busier of actors and learner works: work that
+        is only put beside other work leaves no step shorter. 0 where there is no step."""
+        whole_s, chains = float(self.steps_s.sum()), (Chain.ACTORS, Chain.LEARNER)
+        busy_s = [float(self.breakdown.chains_s(one)[self.steady].sum()) for one in chains]
+        return max(busy_s) / whole_s if whole_s > 0 else 0.0
 
     @property
     def begins_s(self) -> Seconds:
@@ -195,6 +208,9 @@ class RunAnalysis:
 
     workload: StepWorkload | None = _once(lambda of: of.source(Constants()) if of.source else None)
     """The same under the usual constants."""
+
+    logged: Mapping[str, LoggedFigure] = _of_all("figures.logged_figures", "logged_figures")
+    """What the log of an imported run says of its samples."""
 
     health: Health = _once(health_of)
     coverage: Coverage = _of_all("figures.coverage", "coverage")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -26,6 +26,7 @@ from rltrace.analysis.figures.devices import DeviceLoad, is_laid_out, version_of
 from rltrace.analysis.figures.framework_figures import ComparedFigure, compare_figures
 from rltrace.analysis.figures.goodput import Goodput
 from rltrace.analysis.figures.goodput_factors import Cascade
+from rltrace.analysis.figures.logged_figures import LoggedFigure
 from rltrace.analysis.figures.weight_updates import Syncs
 from rltrace.analysis.fixes.fixes import Fix, bytes_take_time, fixes_for
 from rltrace.analysis.run_analysis import RunAnalysis
@@ -43,6 +44,8 @@ from rltrace.analysis.walls.rank import Ranking, rank
 from rltrace.analysis.whatif.replay_accuracy import OffTheRun, is_off, replay_error
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.framework_figure import OwnFigure
+
+_MUCH = 0.05  # of the steps: less time between them is in no line of its own
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,7 @@ class StepsSummary:
     untraced_s: Spread
     untraced_share: float
     between_steps_s: float
+    between: Mapping[str, float]
     times: tuple[StepTimes, ...]
 
 
@@ -143,6 +147,7 @@ class Summary:
     reward: RewardCurve | None
     signal: GroupSignal | None
     coverage: Coverage
+    logged: Mapping[str, LoggedFigure]
     own_cost: OwnCost
     own_figures: tuple[ComparedFigure, ...]
 
@@ -190,6 +195,7 @@ def steps_of(analysis: RunAnalysis) -> StepsSummary:
         untraced_s=spread(idle_s),
         untraced_share=float(idle_s.sum() / steps_s.sum()) if steps_s.any() else math.nan,
         between_steps_s=steps.between_s,
+        between=analysis.between_steps if steps.between_s > _MUCH * steps_s.sum() else {},
         times=tuple(
             StepTimes(
                 step=window.step,

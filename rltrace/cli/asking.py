@@ -50,18 +50,18 @@ def whatif(
         raise WrongUsage("--stages has no steps to choose from")
     pairs = levers.moves(moves)
     with working("replaying the job"):
-        found_wrong, walls, source = _whatif_source(run, stages, steps, last)
+        found_wrong, source, walls, longest = _whatif_source(run, stages, steps, last)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
     beside = [alarm.says for alarm in found_wrong if alarm.judged_anyway and alarm.kind == "stall"]
     if alarms and not pairs and not as_json:
         raise RltraceError(whatif_section.alarmed(alarms), CANNOT_TELL)
     base = predict.baseline(source)
-    tools_hold = source(Constants()).engine.tools_hold
-    found = [fixes.held(predict.predict(source, pairs), walls, tools_hold)] if pairs else []
+    held_by = fixes.Bounds(walls, longest, source(Constants()).engine.tools_hold)
+    found = [fixes.held(predict.predict(source, pairs), held_by)] if pairs else []
     untold: dict[str, str] = {}
     if not pairs and not alarms:
         with working("replaying the job with each change"):
-            found, untold = fixes.ranked(source, walls, tools_hold)
+            found, untold = fixes.ranked(source, held_by)
     if pairs:
         section = whatif_section.one(base, found[0], alarms, beside)
     else:
@@ -79,12 +79,12 @@ def whatif(
 
 def _whatif_source(
     run: Path | None, stages: Path | None, which: str | None, last: int | None
-) -> tuple[tuple[Alarm, ...], tuple[Wall, ...], Any]:
-    """The alarms of the run that is asked about, its walls, and its workload."""
+) -> tuple[tuple[Alarm, ...], Any, tuple[Wall, ...], float]:
+    """The alarms of the run that is asked about, its workload, its walls and its longest chain."""
     if stages is not None:
         from rltrace.analysis.whatif.stated_workload import read_stages
 
-        return (), (), read_stages(stages).workload
+        return (), read_stages(stages).workload, (), 0.0
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.walls.rank import rank
     from rltrace.analysis.walls.wall import too_few
@@ -98,7 +98,7 @@ def _whatif_source(
     source = analysis.source or workload_of(analysis)  # which says why there is none
     if few := too_few(len(analysis.steady)):
         raise RltraceError(f"cannot be predicted: {few}", CANNOT_TELL)
-    return analysis.health.alarms, rank(analysis).walls, source
+    return analysis.health.alarms, source, rank(analysis).walls, analysis.longest_chain
 
 
 @command(short_help="Which stage made the difference between two runs.")

@@ -46,6 +46,6 @@ def questions(
 def frameworks(
     context: click.Context, parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
-    from rltrace.importers import IMPORTERS
+    from rltrace.importers.log_detection import importers
 
-    return [CompletionItem(name) for name in IMPORTERS if name.startswith(typed)]
+    return [CompletionItem(name) for name in importers() if name.startswith(typed)]

@@ -113,25 +113,33 @@ def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
 
 @command("import", short_help="Make a run of a finished job's log.")
 @click.argument("framework", shell_complete=completing.frameworks)
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=click.Path(path_type=Path), required=False)
 @click.option("--out", type=NEW_FOLDER)
 @click.option("--map", "mapping", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--job", type=click.IntRange(min=1), metavar="N")
 @JSON
 def import_log(
-    framework: str, log: Path, out: Path | None, mapping: Path | None, as_json: bool
+    framework: str,
+    log: Path | None,
+    out: Path | None,
+    mapping: Path | None,
+    job: int | None,
+    as_json: bool,
 ) -> None:
-    """Make a run of a finished job's LOG: `rltrace import verl metrics.jsonl`.
+    """Make a run of a finished job's LOG: `rltrace import [FRAMEWORK] metrics.jsonl`.
 
-    FRAMEWORK is one of docs/frameworks.md, or chrome or otlp for a trace of anything with --map.
-    LOG is JSON lines, a console log, a TensorBoard event file, a `run-*.wandb`, a directory of one
-    of the last two, or a trace that the framework itself wrote.
+    FRAMEWORK is one of docs/frameworks.md, or chrome or otlp for a trace of anything with --map;
+    without it, the log tells. LOG is JSON lines, a console log, a TensorBoard event file, a
+    `run-*.wandb`, a directory of one of the last two, or a trace that the framework itself wrote.
     """
     from dataclasses import asdict
 
     from rltrace.run.importing import import_log as import_log_
 
+    if log is None:
+        framework, log = "", Path(framework)
     with working(f"reading {log.name}"):
-        done = import_log_(framework, log, out, mapping)
+        done = import_log_(framework, log, out, mapping, job)
     if as_json:
         print_json(asdict(done))
         return

@@ -36,7 +36,7 @@ _INTERVAL_S = click.FloatRange(min=0.1, max=3600)
 @click.option("--own-figures", is_flag=True)
 @click.option("--svg", type=click.Path(path_type=Path))
 @click.option("--html", type=click.Path(path_type=Path))
-@options.reads_steps_of_a_run
+@options.reads_steps_of_a_run_or_log
 def report(
     run: OpenedRun,
     full: bool,
@@ -49,7 +49,11 @@ def report(
     svg: Path | None,
     html: Path | None,
 ) -> None:
-    """What limits the job (the wall), where a step goes, what to change, how good the data is."""
+    """What limits the job (the wall), where a step goes, what to change, how good the data is.
+
+    RUN is a run, or the log of a job that was not traced: a console log, JSON lines, an export of
+    TensorBoard, W&B or a profiler, or - for what comes in.
+    """
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.summary import summary_of
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,48 @@ def reads_steps_of_a_run(function: Callable[..., None]) -> Callable[..., None]:
         function(run=run, **options)
 
     return reads_a_run(command)
+
+
+def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., None]:
+    """The same, and of a log a run that is made for the moment."""
+    of_run = reads_steps_of_a_run(function)
+    add = (
+        click.option(
+            "--as", "framework", metavar="FRAMEWORK", shell_complete=completing.frameworks
+        ),
+        click.option("--map", "mapping", type=click.Path(path_type=Path), metavar="FILE"),
+        click.option("--job", type=click.IntRange(min=1), metavar="N"),
+    )
+
+    @wraps(of_run)
+    def command(
+        run: Path | None,
+        framework: str | None,
+        mapping: Path | None,
+        job: int | None,
+        **options: Any,
+    ) -> None:
+        from rltrace.run.importing import found_in, is_log, run_of_log
+
+        asked = (framework, mapping, job) != (None, None, None)
+        if asked and run is None:
+            raise WrongUsage("--as, --map and --job are for a log: name it")
+        if run is None or not (asked or is_log(run)):
+            of_run(run=run, **options)
+            return
+        with ExitStack() as stack:
+            with working(f"reading {run.name}"):
+                made = run_of_log(run, framework or "", mapping, job)
+                path, done = stack.enter_context(made)
+            say(found_in(done), err=True)
+            for note in done.log_notes:
+                if note.startswith("skipped: "):
+                    say(note, err=True)
+            of_run(run=path, **options)
+
+    for option in add:
+        command = option(command)
+    return command
 
 
 def narrow_to(run: OpenedRun, steps: str | None, last: int | None) -> None:

@@ -3,71 +3,100 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.log_reader import read_log
+from rltrace.adapters.log_table import log_tables, name_of
+from rltrace.importers.formats import event_files, wandb_files
+from rltrace.importers.log_files import read_log
 from rltrace.importers.log_records import Log, begins_with
-from rltrace.importers.placed_events import Names
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.untrusted_files import packaged_toml
+
+MAPPED = ("chrome", "otlp")
+"""Formats of anybody's traces: their readers take a file that says what the names in them mean."""
+
+NEEDS_MAPPING = ("chrome",)
+"""Those of them that cannot do without; what rltrace exported over OTLP says it itself."""
+
+_ANYBODY_S = (
+    ("otlp", "spans of OpenTelemetry", (b'"resourceSpans"',)),
+    ("chrome", "a trace in Chrome's format", (b'"ph"', b'"ts"')),
+)
 
 
-@cache
-def schemes() -> dict[str, dict[str, Any]]:
-    """Framework -> its table in schemes.toml."""
-    return packaged_toml("importers/schemes.toml")
-
-
-def name_of(framework: str) -> str:
-    return str(schemes().get(framework, {}).get("name", framework))
-
-
-def names_of(framework: str, **more: Any) -> Names:
-    """What the spans of its traces are."""
-    return Names(schemes()[framework]["spans"], framework, **more)
+def importers() -> tuple[str, ...]:
+    """What `rltrace import` takes: frameworks whose logs can be read, and formats of anybody."""
+    return (*log_tables(), *MAPPED)
 
 
 def whose(log: Log, own: str = "") -> str | None:
     """The framework whose log it is: `own` rather than any other."""
     names = {name for record in log.records for name in record.metrics}
-    for framework in (own, *schemes()):
-        marks = schemes().get(framework, {}).get("marks")
+    for framework in (own, *log_tables()):
+        marks = log_tables().get(framework, {}).get("marks")
         if marks and any(re.match(marks, name) for name in names):
             return framework
-    return None
+    sure = log.framework in log_tables() and any(
+        "step" in entry["begins"] for entry in log_tables()[log.framework].get("console", ())
+    )
+    return log.framework if sure else None  # a dict without a step may be anybody's
+
+
+def is_of(log: Log, framework: str) -> bool:
+    """Whether a log is surely the framework's."""
+    own: str = log_tables()[framework].get("like", framework)
+    return whose(log, own) == own
 
 
 def check_framework(log: Log, framework: str) -> None:
     """Errors: `RltraceError` where the log is another framework's."""
-    own = schemes()[framework].get("like", framework)
+    own = log_tables()[framework].get("like", framework)
     if (other := whose(log, own) or own) != own:
         said = f"{log.path} looks like a log of {name_of(other)}, not of {name_of(framework)}"
         raise WrongUsage(f"{said}: rltrace import {other}")
 
 
-_FORMS = (
-    ("otlp", "spans of OpenTelemetry", (b'"resourceSpans"',)),
-    ("torchtitan", "torchtitan's structured log", (b'"log_type_name"',)),
-    ("areal", "AReaL's session traces", (b'"submit_ts"',)),
-    ("miles", "miles' phases", (b'"t0"', b'"t1"')),
-    ("trl", "transformers' trainer_state.json", (b'"log_history"', b'"global_step"')),
-    ("trl", "what TRL prints", (b"{'loss': ", b"'completions/mean_length': ")),
-    ("chrome", "a trace in Chrome's format", (b'"ph"', b'"ts"')),
-)
-"""Importers of logs whose form is their own, and what is in the first lines of such a log."""
+def forms() -> Iterator[tuple[str, str, tuple[bytes, ...], dict[str, Any]]]:
+    """Forms that are one importer's own: its name, what the log is, what its first lines hold, and
+    what the framework's table says of it."""
+    for framework, table in log_tables().items():
+        for entry in table.get("objects", ()):
+            mark = entry["mark"].encode()
+            yield framework, entry["what"], (mark, b'"ts"') if mark == b'"ph"' else (mark,), entry
+        if "history" in table:
+            history = table["history"]
+            marks = tuple(f'"{key}"'.encode() for key in (history["array"], *history["beside"]))
+            yield framework, history["what"], marks, history
+    yield from ((name, what, marks, {}) for name, what, marks in _ANYBODY_S)
 
-_TIMED = ("chrome", "otlp", "torchtitan")
-"""Those that read no figures of steps, and so cannot tell whose they are."""
+
+def holds_log(folder: Path) -> bool:
+    """Whether files of a log that rltrace can read lie in a folder."""
+    tables = log_tables().values()
+    own = [one for table in tables for one in (*table.get("objects", ()), table.get("history", {}))]
+    names = [name for one in own for name in one.get("files", ())]
+    logs = [f"*{event_files.MARK}*", f"*{wandb_files.SUFFIX}", *names]
+    return any(next(folder.rglob(name), None) is not None for name in logs)
+
+
+def told_by_form(path: Path) -> str:
+    """The importer for a file of a form of its own; "" for a log of scalars. An array of events is
+    anybody's."""
+    found = [name for name, _, marks, entry in forms() if begins_with(path, *marks)]
+    return found[-1] if found else ""
 
 
 def looks_like(path: Path, framework: str) -> str:
     """What a file looks like, to end a sentence; empty where `framework` itself may read it."""
-    for name, what, marks in _FORMS:
-        if begins_with(path, *marks):
-            return "" if name == framework else f"it looks like {what}: rltrace import {name}"
-    if framework not in _TIMED:
+    found = [(name, what) for name, what, marks, _ in forms() if begins_with(path, *marks)]
+    if found:
+        if framework in dict(found):
+            return ""
+        name, what = found[-1]
+        return f"it looks like {what}: rltrace import {name}"
+    # Those that read no figures of steps cannot tell whose they are.
+    if framework not in MAPPED and "step" in log_tables()[framework]:
         return ""
     try:
         other = whose(read_log(path))

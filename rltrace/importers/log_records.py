@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import codecs
+import gzip
+import io
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from rltrace.importers.log_numbers import is_real_ns, whole
+from rltrace.adapters.log_table import LogRecord, is_real_ns, whole
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.untrusted_files import open_given
-
-
-@dataclass
-class LogRecord:
-    """Numbers that were logged for one step. `real_ns` is when (Unix ns), None where the log does
-    not say. `metrics` are finite; NaN and infinity stand apart. `steps` is over how many steps, up
-    to this one, the numbers are means."""
-
-    step: int
-    metrics: dict[str, float]
-    real_ns: int | None = None
-    not_finite: dict[str, float] = field(default_factory=dict, compare=False)
-    steps: int = 1
-
-    @property
-    def readings(self) -> dict[str, float]:
-        return {**self.metrics, **self.not_finite}
 
 
 @dataclass(frozen=True)
 class Log:
     """`kind` is its format in words, `skipped` says what could not be read and why, `changed_ns` is
     when its file was last written (Unix ns); `settings` are words of the framework's configuration
-    that it happens to show."""
+    that it happens to show, `framework` whose form its lines have ("" for a form of anybody's),
+    `words` those of command lines that it shows, `values` option -> value of what it prints."""
 
     path: str
     kind: str
@@ -44,6 +30,9 @@ class Log:
     skipped: tuple[str, ...] = ()
     changed_ns: int = 0
     settings: dict[str, str] = field(default_factory=dict)
+    framework: str = ""
+    words: tuple[str, ...] = ()
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 def number(value: object) -> float | None:
@@ -93,27 +82,37 @@ def plausible(records: Iterable[LogRecord]) -> tuple[list[LogRecord], list[str]]
     return kept, [f"{odd} record{'s' * (odd > 1)} of steps that no run has"] if odd else []
 
 
-def joined(records: Iterable[LogRecord]) -> tuple[list[LogRecord], int]:
-    """Neighbouring records of one step put together, and how many were mere repetitions.
+_BESIDE = 4  # steps: processes log a step's parts at different times
 
-    A step is logged in parts (validation apart from training); a part that brings a metric again
-    with another value is the step itself once more, as after a restart.
+
+def joined(records: Iterable[LogRecord]) -> tuple[list[LogRecord], int]:
+    """The records of a step put together, and how many were mere repetitions.
+
+    A step is logged in parts (validation apart from training, generation by another process); a
+    part that brings a metric again with another value is the step itself once more, as after a
+    restart.
     """
     steps: list[LogRecord] = []
     repeated = 0
     for record in records:
-        last = steps[-1] if steps and steps[-1].step == record.step else None
+        beside = (one for one in steps[: -_BESIDE - 1 : -1] if one.step == record.step)
+        last = next(beside, None)
         known = {} if last is None else last.metrics
         shared = [name for name in record.metrics if name in known]
         if last is not None and all(known[name] == record.metrics[name] for name in shared):
             repeated += bool(shared) and len(shared) == len(record.metrics)
             known.update(record.metrics)
             last.not_finite.update(record.not_finite)
+            last.real_ns = record.real_ns or last.real_ns
         else:
             own = dict(record.metrics), dict(record.not_finite)
             steps.append(replace(record, metrics=own[0], not_finite=own[1]))
     return steps, repeated
 
+
+_HEAD_BYTES = 4096
+_GZIP = b"\x1f\x8b"
+_MOST_NAMED = 5
 
 LONGEST_LINE = 1 << 22
 """Characters: a record of a thousand metrics has 50 thousand."""
@@ -156,6 +155,29 @@ class Lines:
 
 
 @contextmanager
+def text_of(path: Path) -> Iterator[TextIO]:
+    """A log's text as it was meant: unpacked, in the encoding that it begins with. Errors: OSError,
+    EOFError, zlib.error for what is packed and damaged."""
+    start = start_of(path)
+    packed = start.startswith(_GZIP)
+    with open_given(path) as file:
+        data: Any = gzip.GzipFile(fileobj=file) if packed else file
+        head = data.peek(_HEAD_BYTES)[:_HEAD_BYTES] if packed else start
+        yield io.TextIOWrapper(data, encoding=_encoding(head), errors="replace")
+
+
+def _encoding(start: bytes) -> str:
+    """UTF-8, unless it begins as Windows' programs write UTF-16, with a mark or without."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    even, odd = start[::2].count(0), start[1::2].count(0)
+    if max(even, odd) > len(start) // 4 and 10 * min(even, odd) < max(even, odd):
+        return "utf-16-le" if odd > even else "utf-16-be"
+    # A byte-order mark, which programs of Windows put there, is no part of the text.
+    return "utf-8-sig"
+
+
+@contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Within it, an OSError becomes the `RltraceError` that says why a log cannot be read."""
     try:
@@ -174,9 +196,15 @@ def check_filled(path: Path, start: bytes) -> None:
 
 
 def start_of(path: Path) -> bytes:
-    """Errors: OSError."""
+    """Its first bytes. Errors: OSError."""
     with open_given(path) as file:
-        return file.read(4096)
+        return file.read(_HEAD_BYTES)
+
+
+def text_start(path: Path) -> str:
+    """The first characters of a text's. Errors: as `text_of`."""
+    with text_of(path) as text:
+        return text.read(_HEAD_BYTES)
 
 
 def files_of(path: Path, mark: bytes, *patterns: str) -> list[Path]:
@@ -200,4 +228,19 @@ class Torn(Exception):
 
 
 def is_text(start: bytes) -> bool:
-    return b"\0" not in start
+    """Whether it may be the start of a text. A full disk leaves some NULs in one."""
+    if start.startswith(_GZIP) or _encoding(start) != "utf-8-sig":
+        return True
+    return sum(byte < 9 for byte in start) <= start.count(0) <= len(start) // 8
+
+
+def counted(names: Mapping[str, int]) -> str:
+    """Names with how often each occurs: `timing_s/gen (3), timing_s/ref (1)`."""
+    shown = [f"{name} ({count})" for name, count in names.items()]
+    more = [f"{len(shown) - _MOST_NAMED} more"] * (len(shown) > _MOST_NAMED)
+    return ", ".join([*shown[:_MOST_NAMED], *more])
+
+
+def first_of(values: Sequence[object], most: int = 5) -> str:
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return ", ".join(map(str, values[:most])) + more

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rltrace.importers.log_numbers import counted, whole
+from rltrace.adapters.log_table import LoggedProcess, PlacedRow, PlacedSpan, SpanNames
+from rltrace.importers.log_records import counted
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.run_dir import NAMES, PROCESS, append_line, write_json
 from rltrace.trace.schema import TABLES
@@ -19,42 +18,7 @@ from rltrace.trace.segment import TableWriter
 from rltrace.trace.untrusted_files import parsed_toml, text_given
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
-_NUMBER = re.compile(r"[0-9]{1,9}")
-_NUMBERED = re.compile(r"#([0-9]{1,9})$")
 _Found = TypeVar("_Found")
-
-
-@dataclass(frozen=True)
-class LoggedProcess:
-    """A process of the job, as far as the log tells; `rank` is None where it does not."""
-
-    name: str
-    role: str = ""
-    host: str = ""
-    rank: int | None = None
-
-
-@dataclass(frozen=True)
-class PlacedSpan:
-    """Times are Unix ns, `step` is -1 where it is not known, `more` are other columns."""
-
-    process: LoggedProcess
-    lane: int
-    name: str
-    stage: Stage
-    start_ns: int
-    end_ns: int
-    step: int = -1
-    more: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PlacedRow:
-    """A row of another table of a process; a text is a name."""
-
-    process: LoggedProcess
-    table: str
-    columns: Mapping[str, float | str]
 
 
 @dataclass(frozen=True)
@@ -71,44 +35,7 @@ class PlacedEvents:
         return max(span.end_ns for span in self.spans)
 
 
-@dataclass(frozen=True)
-class Names:
-    """What the spans of a log are: name -> stage (`"step"`: a learner step), where `*` and `?`
-    stand for anything. `steps` are the attributes that may hold a step's number, `roles` the roles
-    of processes by name."""
-
-    stages: Mapping[str, str]
-    framework: str = "trace"
-    placement: str = ""
-    steps: tuple[str, ...] = ("step", "global_step")
-    roles: Mapping[str, str] = field(default_factory=dict)
-
-    def stage_of(self, name: str) -> Stage | None:
-        """The stage of a span, None for one that is left out."""
-        found = self.stages.get(name) or _matching(self.stages, name)
-        return Stage[found.upper()] if found else None
-
-    def role_of(self, process: str) -> str:
-        return self.roles.get(process) or _matching(self.roles, process) or ""
-
-    def step_of(self, attributes: Mapping[str, object], name: str = "") -> int:
-        """The step that a span's attributes state, or, after `#`, its name; -1 for none."""
-        for key in self.steps:
-            value = attributes.get(key)
-            if isinstance(value, str) and _NUMBER.fullmatch(value):
-                value = int(value)
-            number = whole(value)
-            if number is not None:
-                return number
-        numbered = _NUMBERED.search(name)
-        return int(numbered[1]) if numbered else -1
-
-
-def _matching(patterns: Mapping[str, str], name: str) -> str | None:
-    return next((v for pattern, v in patterns.items() if fnmatchcase(name, pattern)), None)
-
-
-def read_names(path: Path) -> Names:
+def read_names(path: Path) -> SpanNames:
     """A mapping file. Errors: `RltraceError` for one that cannot be used."""
     try:
         found = parsed_toml(text_given(path))
@@ -131,9 +58,9 @@ def read_names(path: Path) -> Names:
         if not isinstance(stage, str) or stage not in words:
             said = f"{path} maps {name!r} to {stage!r}, which is no stage: there are "
             raise WrongUsage(said + ", ".join(sorted(words)))
-    return Names(
+    return SpanNames(
         stages=stages,
-        framework=str(found.get("framework", Names.framework)),
+        framework=str(found.get("framework", SpanNames.framework)),
         placement=str(found.get("placement", "")),
         steps=tuple(map(str, found.get("steps", ("step", "global_step")))),
         roles={str(name): str(role) for name, role in found.get("roles", {}).items()},
@@ -141,7 +68,7 @@ def read_names(path: Path) -> Names:
 
 
 def mapped(
-    path: Path, names: Names, found: Iterable[tuple[str, _Found]]
+    path: Path, names: SpanNames, found: Iterable[tuple[str, _Found]]
 ) -> tuple[list[tuple[Stage, _Found]], tuple[str, ...]]:
     """What has a name that is mapped, and what to say of the rest. Errors: `RltraceError`."""
     kept, left_out = list[tuple[Stage, _Found]](), Counter[str]()
@@ -159,16 +86,32 @@ def mapped(
 
 
 def numbered(spans: Iterable[PlacedSpan]) -> tuple[PlacedSpan, ...]:
-    """The spans by time. If no step has a number, steps are counted from 0 in each process."""
+    """The spans by time, a step once. If no step has a number, they are counted from 0 in each
+    process."""
     ordered = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
-    steps = [span for span in ordered if span.stage == Stage.STEP]
-    if any(span.step >= 0 for span in steps):
-        return tuple(ordered)
-    counts: dict[LoggedProcess, Iterator[int]] = defaultdict(itertools.count)
-    return tuple(
-        replace(span, step=next(counts[span.process])) if span.stage == Stage.STEP else span
-        for span in ordered
-    )
+    steps = list(_once(span for span in ordered if span.stage == Stage.STEP))
+    if not any(span.step >= 0 for span in steps):
+        counts: dict[LoggedProcess, Iterator[int]] = defaultdict(itertools.count)
+        steps = [replace(span, step=next(counts[span.process])) for span in steps]
+    others = [span for span in ordered if span.stage != Stage.STEP]
+    return tuple(sorted([*others, *steps], key=lambda span: (span.start_ns, -span.end_ns)))
+
+
+def _once(steps: Iterable[PlacedSpan]) -> Iterator[PlacedSpan]:
+    """A process's steps, each once: spans that overlap, as of several threads, or that follow each
+    other under one number, are of one step."""
+    last: dict[LoggedProcess, PlacedSpan] = {}
+    for span in steps:
+        known = last.get(span.process)
+        same = known is not None and span.step == known.step
+        if known is not None and same and (span.start_ns < known.end_ns or span.step >= 0):
+            until_ns = max(known.end_ns, span.end_ns)
+            last[span.process] = replace(known, end_ns=until_ns)
+            continue
+        if known is not None:
+            yield known
+        last[span.process] = span
+    yield from last.values()
 
 
 def write_placed(path: Path, placed: PlacedEvents, node: str, **facts: object) -> None:

@@ -13,24 +13,24 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rltrace.adapters.log_table import PlacedRow, PlacedSpan, is_real_ns
 from rltrace.analysis.figures.coverage import NOT_LOGGED
+from rltrace.analysis.fixes.job_settings import settings_shown
 from rltrace.importers.formats.json_text import Objects
-from rltrace.importers.log_numbers import is_real_ns
 from rltrace.importers.log_records import Log
 from rltrace.importers.placed_events import (
     PlacedEvents,
-    PlacedRow,
-    PlacedSpan,
     ProcessWriter,
     numbered,
     write_placed,
 )
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.read.framework_figure import ANY_VERSION
 from rltrace.trace.run_dir import PROBLEMS, append_line, create_run, update_run_json
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
@@ -58,7 +58,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class ImportedStep:
-    """`inside` lie within its `seconds` (None: only counters are known), `after` between it and the
+    """`inside` lie within its `seconds` (None: its length is not known), `after` between it and the
     next one. `before` is what another process had to end, while this step or an earlier one ran,
     for `inside` to begin; where there is any, `inside` ends with the step. `counters` are readings
     at its end; `real_ns` is when it was logged, None where that is not known."""
@@ -73,7 +73,8 @@ class ImportedStep:
 
     @property
     def is_overfull(self) -> bool:
-        return sum(part.seconds for part in self.inside) > 1.01 * (self.seconds or 0.0) + 1e-3
+        parts_s = sum(part.seconds for part in self.inside)
+        return self.seconds is not None and parts_s > 1.01 * self.seconds + 1e-3
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class ImportedRun:
     stage) and what of it is unknown; `notes` are pairs of a metric or place and what is to be known
     of it, `oddities` what is to be known of the log. `steps_a_mean`: over how many steps each
     figure is a mean; `generating`: the steps that generated, where only some did and the log does
-    not say how long."""
+    not say how long; `known`: what a metric tells -> its name (`known` of a log table);
+    `waits_for`: a span -> the stage that it waits for."""
 
     log: Log
     framework: str
@@ -97,6 +99,8 @@ class ImportedRun:
     placed: PlacedEvents | None = None
     steps_a_mean: int = 1
     generating: tuple[int, ...] = ()
+    known: Mapping[str, str] = field(default_factory=dict)
+    waits_for: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def log_notes(self) -> tuple[str, ...]:
@@ -171,8 +175,15 @@ def _write(path: Path, run: ImportedRun) -> None:
         imported["steps_a_mean"] = run.steps_a_mean
     if run.generating:
         imported["generating"] = run.generating
+    if run.waits_for:
+        imported["waits_for"] = dict(run.waits_for)
+    if run.known:
+        imported["known"] = dict(run.known)
+    if settings := settings_shown(run.framework, run.version, run.log.words, run.log.values):
+        imported["settings"] = settings
     placement = run.placement or None
-    facts = {"adapter": run.framework, "placement": placement, "imported": imported}
+    facts: dict[str, Any] = {"adapter": run.framework, "placement": placement, "imported": imported}
+    facts["versions"] = {run.framework: run.version or ANY_VERSION}
     if run.placed is not None:
         began_ns, ended_ns = run.placed.began_ns, run.placed.ended_ns
         write_placed(path, run.placed, WHO, **facts)
@@ -214,7 +225,9 @@ def _starts(run: ImportedRun) -> Iterator[tuple[ImportedStep, int]]:
 
 
 def _length_ns(step: ImportedStep) -> int:
-    return _ns(step.seconds or 0.0) + sum(_ns(timed.seconds) for timed in step.after)
+    parts_ns = sum(_ns(timed.seconds) for timed in (*step.before, *step.inside))
+    within_ns = parts_ns if step.seconds is None else _ns(step.seconds)
+    return within_ns + sum(_ns(timed.seconds) for timed in step.after)
 
 
 def _ns(seconds: float) -> int:
@@ -227,7 +240,7 @@ def _step(writer: ProcessWriter, step: ImportedStep, start_ns: int) -> int:
     def write(timed: Timed, at_ns: int, until_ns: int, lane: int = 0) -> None:
         writer.span(at_ns, until_ns, timed.name, timed.stage, step=step.number, lane=lane)
 
-    end_ns = start_ns + _ns(step.seconds or 0.0)
+    end_ns = start_ns + _length_ns(replace(step, after=()))
     if step.seconds is not None:
         writer.span(start_ns, end_ns, STEP_SPAN, Stage.STEP, step=step.number, lane=0)
     cursor_ns = start_ns
@@ -239,7 +252,7 @@ def _step(writer: ProcessWriter, step: ImportedStep, start_ns: int) -> int:
         length_ns = _ns(timed.seconds)
         # Timers that add up to more than the step overlapped: this one ends with it, in its lane.
         at_ns = max(start_ns, min(cursor_ns, end_ns - length_ns))
-        last_ns = min(at_ns + length_ns, end_ns)
+        last_ns = at_ns + length_ns
         write(timed, at_ns, last_ns, lane if at_ns < cursor_ns else 0)
         cursor_ns = max(cursor_ns, last_ns)
     cursor_ns = end_ns

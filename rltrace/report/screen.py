@@ -41,6 +41,9 @@ UNTRACED = "untraced"
 _FOLDERS = re.compile(r"(?<![^\s=])/?(?:[^\s/=]+/){2,}(?=[^\s/])")
 """Folders of a path, which say less than its end."""
 _MORE = "More: rltrace report {} --full · --html out.html · rltrace timeline"
+_MORE_OF_LOG = (
+    "More: rltrace report LOG --full · --html out.html · rltrace import LOG keeps the run"
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ def lines(summary: Summary, width: int) -> list[Text]:
     """The screen's lines. Where all of it is too much, each part gives a little."""
     is_named = Path(summary.run.path).parent.name == RUNS_FOLDER  # where runs lie
     more = _MORE.format(shlex.quote(visible(summary.run.id)) if is_named else "RUN")
+    if summary.run.imported and not is_named:
+        more = _MORE_OF_LOG
     for room in _ROOMS:
         made = _made((_head, _alarms, _verdict, _where, _change, _health), summary, width, room)
         made += (Text(line, style="dim") for line in wrapped(more, width))
@@ -120,7 +125,7 @@ def look(path: str) -> None:
 
 def _head(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     run = summary.run
-    command = "" if run.command in ("", run.id) else f" · {brief(run.command)}"
+    command = "" if run.imported or run.command in ("", run.id) else f" · {brief(run.command)}"
     title = visible(f"rltrace · {run.id}{command}")
     yield Text(title if cell_len(title) <= width else f"{title[: width - 1]}…", style="bold")
     yield from wrapped(what_ran(summary), width)
@@ -191,7 +196,7 @@ def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         first = " " * 9
     for line in wrapped(f"{first}   {gain}", inner, later=" " * 12):
         yield Text(f"  {line}", style="bold")
-    if best.setting:
+    if best.setting and not summary.run.imported:  # a log has no command to run again
         check = f"  check it:   {'   '.join(check_of(summary, best))}"
         yield from wrapped(check, width, later=" " * 14)
 
@@ -262,6 +267,9 @@ def where(summary: Summary) -> TimeShares | None:
     beside = [row for row in summary.stages if row.name not in named and row.overlapped_s.mean > 0]
     said = ", ".join(f"{row.name} {units.seconds(row.tau_s.mean)}" for row in beside)
     also = f"overlapped, no step waits for it: {said}" if said else ""
+    if steps.between:
+        between = ", ".join(f"{name} {units.seconds(s)}" for name, s in steps.between.items())
+        also = "; ".join(filter(None, (f"between two steps: {between}", also)))
     return TimeShares(title, units.seconds(step_s.mean), sure, tuple(shown), also)
 
 

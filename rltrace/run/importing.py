@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rltrace import __version__
-from rltrace.importers import IMPORTERS, MAPPED, NEEDS_MAPPING
-from rltrace.importers.log_detection import looks_like
+from rltrace.importers.log_detection import holds_log
+from rltrace.importers.reading import read_run
 from rltrace.importers.run_writer import ImportedRun, write_run
-from rltrace.importers.scalars import Scheme
 from rltrace.run.run_folders import new_run_path
-from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
+from rltrace.trace.run_dir import holds_run
 from rltrace.trace.vocabulary import Stage, word
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What was imported and where to. `stages` counts spans by stage; `not_logged` is what the log
-    cannot tell, `notes` what is wrong with its figures, `log_notes` what was odd or skipped."""
+    """What was imported and where to. `records` are the steps that it tells of, `steps` those whose
+    length it has; `stages` counts spans by stage; `not_logged` is what the log cannot tell, `notes`
+    what is wrong with its figures, `log_notes` what was odd or skipped."""
 
     path: str
     framework: str
@@ -29,42 +32,68 @@ class Imported:
     trainer: str
     log: str
     kind: str
+    records: int
     steps: int
     first_step: int | None
     last_step: int | None
     spans: int
     stages: dict[str, int]
     readings: int
+    is_placed: bool
     not_logged: tuple[str, ...]
     notes: tuple[str, ...]
     log_notes: tuple[str, ...]
 
 
+@contextmanager
+def run_of_log(
+    log: Path, framework: str = "", mapping: Path | None = None, job: int | None = None
+) -> Iterator[tuple[Path, Imported]]:
+    """A run made of a log for as long as somebody looks at it; `-` is what comes in. Errors: as
+    `import_log`."""
+    with TemporaryDirectory(prefix="rltrace-") as folder:
+        if str(log) == "-":
+            log = Path(folder, "stdin")
+            with log.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+        path = Path(folder, log.resolve().name or "log")
+        path = path.with_name(f"{path.name} ") if path == log else path
+        done = import_log(framework, log, path, mapping, job)
+        yield path, done
+
+
+def is_log(path: Path) -> bool:
+    """Whether there is something that is no run of rltrace's, but may be a log of one."""
+    if path.is_dir():
+        return not holds_run(str(path)) and holds_log(path)
+    return str(path) == "-" or path.is_file()
+
+
+def found_in(done: Imported) -> str:
+    """What was found in a log, in a sentence: `verl 0.7.0, console log: 6 steps (1 to 6), ...`."""
+    who = " ".join(filter(None, (done.framework, done.framework_version)))
+    kinds = ", ".join(filter(None, (done.trainer, done.kind)))
+    steps = f"{done.records} step{'s' * (done.records != 1)}"
+    if done.steps > 1:
+        steps += f" ({done.first_step} to {done.last_step})"
+    stages = len([stage for stage in done.stages if stage != "other"])
+    if not stages:
+        return f"{who} ({kinds}): {steps}, no time of any stage"
+    overlap = "" if done.is_placed else ", what ran at once is not known"
+    return f"{who} ({kinds}): {steps}, times of {stages} stage{'s' * (stages != 1)}{overlap}"
+
+
 def import_log(
-    framework: str, log: Path, out: Path | None = None, mapping: Path | None = None
+    framework: str,
+    log: Path,
+    out: Path | None = None,
+    mapping: Path | None = None,
+    job: int | None = None,
 ) -> Imported:
-    """Imports `log` into `out`, by default a new directory in `rltrace-runs/`. `mapping` says what
-    the names of a generic trace mean. Errors: `RltraceError` for an unknown framework, a log that
-    cannot be used, a mapping that is missing or not wanted, a place that is taken."""
-    target = IMPORTERS.get(framework)
-    if target is None:
-        near = did_you_mean(framework, *IMPORTERS)
-        known = ", ".join(IMPORTERS)
-        raise WrongUsage(f"there is no importer for {framework!r}{near}: known are {known}")
-    module, _, name = target.partition(":")
-    own = getattr(import_module(module), name) if target else None
-    read: Callable[..., ImportedRun] = own or Scheme.of(framework)
-    if mapping is not None and framework not in MAPPED:
-        raise WrongUsage(f"{framework} names its own stages: --map is for {' and '.join(MAPPED)}")
-    if mapping is None and framework in NEEDS_MAPPING:
-        raise WrongUsage(f"what the names in {log} mean has to be said: give a file with --map")
-    try:
-        run = read(log) if mapping is None else read(log, mapping)
-    except RltraceError as error:
-        hint = "" if "rltrace import" in str(error) else looks_like(log, framework)
-        if not hint:
-            raise
-        raise WrongUsage(f"{error}; {hint}") from None
+    """Imports `log` into `out`, by default a new directory in `rltrace-runs/`; see `read_run`. No
+    framework: the one that the log looks like. Errors: `RltraceError`, and where a place is
+    taken."""
+    run = read_run(log, framework, mapping, job)
     path = out or new_run_path([log.resolve().name])
     write_run(path.absolute(), run, __version__)
     return _told(path, run)
@@ -85,11 +114,13 @@ def _told(path: Path, run: ImportedRun) -> Imported:
         trainer=run.trainer,
         log=run.log.path,
         kind=run.log.kind,
+        records=max(len(run.steps), len(timed)),
         steps=len(timed),
         first_step=min(timed, default=None),
         last_step=max(timed, default=None),
         spans=len(timed) + sum(stages.values()),
         stages=dict(stages.most_common()),
+        is_placed=run.placed is not None,
         readings=sum(len(step.counters) for step in run.steps),
         not_logged=tuple(what if s is None else f"{word(s)}: {what}" for s, what in run.not_logged),
         notes=tuple(f"{target}: {detail}" for target, detail in run.notes),

@@ -17,6 +17,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -276,11 +277,17 @@ def packaged_toml(path: str) -> dict[str, Any]:
     return tomllib.loads(resources.files("rltrace").joinpath(path).read_text("utf-8"))
 
 
-def packaged_tables(folder: str) -> Iterator[dict[str, Any]]:
-    """The tables of each file of a folder of this package, in the order of names."""
-    files = resources.files("rltrace").joinpath(folder).iterdir()
-    for name in sorted(file.name for file in files if file.name.endswith(".toml")):
-        yield packaged_toml(f"{folder}/{name}")
+def packaged_tables(pattern: str) -> Iterator[dict[str, Any]]:
+    """The tables of each file of this package that the pattern (`adapters/*/log.toml`) names, in
+    the order of names."""
+    folder, _, file = pattern.rpartition("/")
+    above, star, _ = folder.partition("/*")
+    top = resources.files("rltrace").joinpath(above)
+    inner = sorted(one.name for one in top.iterdir() if one.is_dir()) if star else [""]
+    for name in inner:
+        place = top.joinpath(name) if name else top
+        found = sorted(one.name for one in place.iterdir() if fnmatchcase(one.name, file))
+        yield from (packaged_toml("/".join(filter(None, (above, name, one)))) for one in found)
 
 
 def _check_whole(value: object) -> None:

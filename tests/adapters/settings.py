@@ -21,17 +21,17 @@ Options = dict[str, str]
 """Those that a version of a framework knows, with their kinds."""
 
 
-FOLDER = Path(rltrace.__file__).parent / "adapters/settings"
+FOLDER = Path(rltrace.__file__).parent / "adapters"
 
 
 def settings_files() -> list[str]:
-    """The stems of all files of settings."""
-    return sorted(file.stem for file in FOLDER.glob("*.toml"))
+    """The folders of all frameworks that have settings."""
+    return sorted(file.parent.name for file in FOLDER.glob("*/settings.toml"))
 
 
 def settings_file(stem: str) -> dict[str, Any]:
     """What a file of settings holds: a list of them under `setting`."""
-    return tomllib.loads((FOLDER / f"{stem}.toml").read_text("utf-8"))
+    return tomllib.loads((FOLDER / stem / "settings.toml").read_text("utf-8"))
 
 
 def plain(option: str) -> str:

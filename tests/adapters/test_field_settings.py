@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rltrace.adapters import find_adapters
-from rltrace.importers import IMPORTERS
+from rltrace.importers.log_detection import importers
 from rltrace.testing.inside.analysis import OBSERVABILITY, frameworks, wall_names
 from rltrace.testing.inside.trace import satisfies
 from tests.adapters.record_options import FOLDER, named
@@ -81,7 +81,7 @@ def test_runs_of_the_framework_and_runs_made_of_its_logs_find_them(
     framework: str, name: str
 ) -> None:
     imported = framework.replace("_", "-")
-    names = {name, imported} if imported in IMPORTERS else {name}
+    names = {name, imported} if imported in importers() else {name}
     assert {len(frameworks()[each]) for each in names} == {len(settings(framework))}
 
 

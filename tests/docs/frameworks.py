@@ -12,11 +12,12 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
+from rltrace.adapters.log_table import LogRecord as Record
+from rltrace.adapters.log_table import log_tables, table_of
 from rltrace.adapters.table import TableAdapter
-from rltrace.importers import IMPORTERS, MAPPED
+from rltrace.importers.durations import Scheme
+from rltrace.importers.log_detection import MAPPED, importers
 from rltrace.testing.inside.hooks import Adapter, Hook
-from rltrace.testing.inside.importers import LogRecord as Record
-from rltrace.testing.inside.importers import Scheme, schemes
 from rltrace.testing.inside.trace import satisfies
 from tests.adapters.symbols import found_at, versions
 
@@ -171,7 +172,7 @@ def short(hook: Hook) -> str:
 def imported_table() -> str:
     """Importer, and which stages its figures have a timer for."""
     rows = [["`rltrace import …`", "reads"]]
-    for name in sorted(IMPORTERS):
+    for name in sorted(importers()):
         if name in MAPPED:
             rows.append([f"{name} … --map FILE", "spans of anybody's, by a mapping"])
         elif name in SCHEMES:
@@ -190,7 +191,7 @@ def _timed(name: str) -> str:
 
 
 OWN = ("verl", "openrlhf", "trl", "torchtitan")  # whose readers tell more than their tables
-SCHEMES = {name: Scheme.of(name) for name in schemes() if name not in OWN}
+SCHEMES = {name: Scheme(name, table_of(name)) for name in log_tables() if name not in OWN}
 _TELLING = ("perf/rollout_time", "perf/train_wait_time", "time/generate_rollouts")
 """Metrics by which a scheme tells a trainer with more timers from one with fewer."""
 

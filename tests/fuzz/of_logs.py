@@ -7,13 +7,12 @@ import struct
 import zlib
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
-from rltrace.importers import IMPORTERS, MAPPED
+from rltrace.importers.log_detection import MAPPED, importers
+from rltrace.importers.reading import read_run
 from rltrace.testing.inside.importers import (
     ImportedRun,
-    Scheme,
     event_files,
     read_log,
     read_names,
@@ -57,15 +56,13 @@ def _read_frames(framed: Callable[..., bytes], data: bytes, folder: Path) -> Non
 
 
 def _read(name: str, data: bytes, folder: Path) -> None:
-    module, _, function = IMPORTERS[name].partition(":")
-    read = getattr(import_module(module), function) if module else Scheme.of(name)
     mapping = b""
     if name in MAPPED:
         mapping, data = parts(data, 2)
         if name == "chrome":
             mapping = mapping or MAPPING
-    arguments = (put(folder / "map.toml", mapping),) if mapping else ()
-    found = read(put(folder / "log", data), *arguments)
+    given = put(folder / "map.toml", mapping) if mapping else None
+    found = read_run(put(folder / "log", data), name, given)
     if costly(data, _WRITTEN):
         _write(found, folder / "run")
 
@@ -98,29 +95,15 @@ def _seeds(name: str) -> list[bytes]:
 
 
 def _of(name: str) -> Target:
-    module = IMPORTERS[name].partition(":")[0] or f"{_I}.scalars"
-    more = modules(_I, _MORE.get(name, "scalars json_lines"))
-    counted = tuple(dict.fromkeys((module, *more)))
-    return Target(name, partial(_read, name), counted, partial(_seeds, name))
+    return Target(
+        name, partial(_read, name), modules(_I, "reading durations"), partial(_seeds, name)
+    )
 
 
 _I = "rltrace.importers"
-_PLACED = "json_text placed traced"
-_MORE = {
-    "chrome": f"{_PLACED} toml_file",
-    "otlp": _PLACED,
-    "torchtitan": _PLACED,
-    "areal": f"field scalars {_PLACED}",
-    "miles": f"field scalars {_PLACED}",
-    "verl": "verl_trainers console json_lines log reading",
-    "openrlhf": "console json_lines log reading",
-    "trl": "scalars console json_lines means",
-    "slime": "scalars json_lines log means times reading",
-}
-
 
 TARGETS = (
-    *map(_of, IMPORTERS),
+    *map(_of, importers()),
     Target(
         "event-files",
         partial(_read_frames, framed_events),

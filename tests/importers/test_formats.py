@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.adapters.log_table import LogRecord as Record
 from rltrace.importers.formats import wandb_files
+from rltrace.importers.formats.json_lines import COUNTED
+from rltrace.importers.reading import read_run
 from rltrace.testing.inside.importers import LONGEST_LINE, Log, crc32c, joined, read_log
-from rltrace.testing.inside.importers import VERL as READ_VERL
-from rltrace.testing.inside.importers import LogRecord as Record
-from rltrace.testing.inside.importers import trl_read as read_trl
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
 from tests.importers.logs import FIXTURES, event, framed
 
@@ -34,7 +34,9 @@ def test_the_file_logger_s_lines_are_read() -> None:
 
 
 def test_the_console_logger_s_lines_are_read_through_colours_bars_and_ray_s_prefix() -> None:
-    log = read_log(FIXTURES / "legacy_console.log", READ_VERL.settings)
+    log = read_log(
+        FIXTURES / "legacy_console.log", {"use_v1": re.compile("'use_v1': (True|False)")}
+    )
     assert (log.kind, steps_of(log), log.skipped) == ("console log", [1, 2, 3, 4, 5, 6], ())
     first = log.records[0].metrics
     assert first["timing_s/gen"] == 18.951858508367565
@@ -66,8 +68,9 @@ TOO_LONG = '{"' + "x" * 3 * LONGEST_LINE
          ["the last number of the last line, which is torn"]),
         ("step:1 - a:1 - b:2.5step:2 - a:3 - b:4\nGlobal step 3: {'a': 1.5, 'b': 12.\nbooting\n"
          "Global step 4: {'a': 2.5, 'bGlobal step 5: {'a': 3.5, 'b': 6}\n",
-         {1: {"a": 1}, 2: {"a": 3, "b": 4}, 3: {"a": 1.5}, 4: {}, 5: {"a": 3.5, "b": 6}},
-         ["the last number of 3 lines (the first is line 1), torn or run into another"]),
+         {3: {"a": 1.5}, 4: {"a": 2.5}, 5: {"a": 3.5, "b": 6}},
+         ["the last number of 3 lines (the first is line 1), torn or run into another",
+          "2 lines (the first is line 1): figures as another framework or logger writes them"]),
         # Names of steps in a logger's prefix, in a metric's name, and in what others print.
         ("2026-01-01 - INFO - step:3 - training/global_step:3 - step:7 - a:1\n",
          {3: {"training/global_step": 3, "step": 7, "a": 1}}, []),
@@ -76,7 +79,8 @@ TOO_LONG = '{"' + "x" * 3 * LONGEST_LINE
         # Figures in other forms.
         ("step:1 - a:1\n{'loss': 0.5, 'epoch': 0.1}\na line\n{'lr': 0.5}\n"
          '{"step": 2, "a": 2}\nstep:2 - a:2\n', {1: {"a": 1}, 2: {"a": 2}},
-         ["2 lines (the first is line 2): figures as another framework or logger writes them"]),
+         ["2 lines (the first is line 2): figures as another framework or logger writes them",
+          COUNTED]),
         # JSON of anything, behind a byte order mark, nested too deep, and longer than any line.
         ('\ufeff{"step": 1, "data": {"a": 1, "b": null, "c": true, "d": "x"}}\nnoise\n[]\n'
          '{"step": "x"}\n{"step": 2, "loss": 0.5}\n', {1: {"a": 1}, 2: {"loss": 0.5}},
@@ -113,7 +117,7 @@ def test_no_text_of_a_long_line_is_read_again_and_again(tmp_path: Path, line: st
     (tmp_path / "log").write_text(f"step:7 - a:1.0\n{line}\n", "utf-8")
     assert read_log(tmp_path / "log").records[0] == Record(7, {"a": 1.0})
     with pytest.raises(RltraceError):
-        read_trl(tmp_path / "log")
+        read_run(tmp_path / "log", "trl")
 
 
 @pytest.mark.parametrize("cut", [1, 300, 3000])
@@ -239,7 +243,7 @@ def test_the_configuration_reads_as_python_shows_it() -> None:
     }
     assert read_log(VERL, patterns).settings == {"mode": "colocate_async"}
     assert read_log(OPENRLHF, patterns).settings == {"apart": "False"}
-    run = READ_VERL(VERL)
+    run = read_run(VERL, "verl")
     assert (run.trainer, run.placement) == ("V1 colocate_async", "colocated")
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.importers.frameworks.openrlhf import BROADCAST, GENERATION, STEP
-from rltrace.importers.frameworks.openrlhf import OPENRLHF as read
+from rltrace.adapters.log_table import LogRecord as Record
+from rltrace.adapters.openrlhf.log import BROADCAST, GENERATION, STEP
+from rltrace.importers.durations import read_durations
+from rltrace.importers.reading import read_run
 from rltrace.testing.inside.importers import ImportedRun, Log
-from rltrace.testing.inside.importers import LogRecord as Record
-from rltrace.testing.inside.importers import scalars_lay_out as lay_out
 from rltrace.testing.inside.report import headline
 from rltrace.testing.inside.trace import RltraceError, Stage
 from tests.importers.logs import FIXTURES, imported, lines, reasons, tau
@@ -28,7 +28,7 @@ def timing(*parts_s: float, total_s: float | None = None) -> dict[str, float]:
 
 def run_of(*steps: dict[str, float]) -> ImportedRun:
     records = tuple(Record(n, metrics) for n, metrics in enumerate(steps, 1))
-    return lay_out(Log("log", "TensorBoard events", records, changed_ns=10**18), read)
+    return read_durations(Log("log", "TensorBoard events", records, changed_ns=10**18), "openrlhf")
 
 
 def test_a_synchronous_run_of_wandb_gives_the_stage_table(tmp_path: Path) -> None:
@@ -82,10 +82,12 @@ def test_an_asynchronous_run_has_its_generation_beside_the_trainer(tmp_path: Pat
 
 
 def test_the_console_gives_what_it_shows() -> None:
-    found = read(FIXTURES / "openrlhf_console.log")
+    found = read_run(FIXTURES / "openrlhf_console.log", "openrlhf")
     assert (found.trainer, found.version) == ("PPOTrainer", "0.9.6 or 0.9.7")
     assert [step.inside[0].seconds for step in found.steps if step.seconds] == [4.246, 0.31, 0.328]
-    assert any(note.startswith("steps whose length is not known") for note in found.log_notes)
+    assert any(
+        note.startswith("steps whose length the log does not have") for note in found.log_notes
+    )
 
 
 def test_what_an_asynchronous_run_really_printed_is_read(tmp_path: Path) -> None:
@@ -103,10 +105,10 @@ def test_what_an_asynchronous_run_really_printed_is_read(tmp_path: Path) -> None
 def test_a_last_line_without_its_end_of_line_is_whole_if_its_dict_is(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(f"{LINE}1: {timing(1.0, 2.0, 3.0, 4.5)}", "utf-8")
-    assert read(log).steps[0].seconds == 10.5
+    assert read_run(log, "openrlhf").steps[0].seconds == 10.5
     log.write_text(f"{LINE}1: {{'timing/generation': 1", "utf-8")
     with pytest.raises(RltraceError):
-        read(log)
+        read_run(log, "openrlhf")
 
 
 def test_a_sum_of_numbers_as_tensorboard_keeps_them_is_a_sum() -> None:
@@ -135,4 +137,4 @@ def test_a_timer_that_no_clock_can_have_shown_is_said() -> None:
 def test_steps_of_a_restart_are_kept(tmp_path: Path) -> None:
     shown = [f"{LINE}{n}: {timing(n, 1.0, 1.0, k)}\n" for k, n in ((1, 1), (1, 2), (2, 2), (2, 3))]
     (tmp_path / "log").write_text("".join(shown), "utf-8")
-    assert [step.number for step in read(tmp_path / "log").steps] == [1, 2, 2, 3]
+    assert [step.number for step in read_run(tmp_path / "log", "openrlhf").steps] == [1, 2, 2, 3]

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.importers.frameworks.trl import of_log, read
+from rltrace.adapters.log_table import LogRecord as Record
+from rltrace.importers.durations import read_durations
+from rltrace.importers.reading import read_run
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.importers import ImportedRun, Log, write_run
-from rltrace.testing.inside.importers import LogRecord as Record
 from rltrace.testing.inside.trace import Stage
 from tests.cli.conftest import invoke
 from tests.importers.logs import FIXTURES, imported
@@ -44,7 +45,7 @@ def test_an_asynchronous_run_has_the_seconds_that_trl_logged(tmp_path: Path) -> 
     staleness = "SELECT count(*) FROM samples WHERE counter = 'sample/staleness_mean'"
     assert run.sql(staleness).fetchall() == [(len(told),)]
     # Its placement, and what is unknown, are said.
-    found = read(STATE)
+    found = read_run(STATE, "trl")
     assert (found.placement, found.log.kind) == ("async", "trainer_state.json")
     unknown = {stage for stage, _ in found.not_logged}
     assert {Stage.ROLLOUT, Stage.REWARD, Stage.CHECKPOINT} <= unknown
@@ -73,7 +74,10 @@ def test_evaluations_on_a_console_are_no_steps(tmp_path: Path) -> None:
     evaluation = "{'eval_loss': '7', 'eval_reward': '0.5', 'epoch': '0.3'}"
     shown = (step.format(1), evaluation, evaluation.replace("7", "8"), step.format(2), evaluation)
     (tmp_path / "log").write_text("\n".join(shown), "utf-8")
-    found = [(step.number, step.seconds, step.counters) for step in read(tmp_path / "log").steps]
+    found = [
+        (step.number, step.seconds, step.counters)
+        for step in read_run(tmp_path / "log", "trl").steps
+    ]
     assert [(n, took) for n, took, _ in found if took is not None] == [(1, 0.1), (2, 0.2)]
     losses = [(n, had["eval_loss"]) for n, _, had in found if "eval_loss" in had]
     assert losses == [(1, 7.0), (1, 8.0), (2, 7.0)]
@@ -93,15 +97,14 @@ def test_what_a_console_has_of_torn_and_other_figures_is_counted(tmp_path: Path)
         "{'eval_loss': '0.5', 'ev",
     )
     (tmp_path / "log").write_text("\n".join(shown), "utf-8")
-    found = read(tmp_path / "log")
-    assert [step.seconds for step in found.steps] == [0.5, 0.5]
+    found = read_run(tmp_path / "log", "trl")
+    # The third and the fourth line are one that was wrapped; one has no length that can be read.
+    assert [step.seconds for step in found.steps] == [0.5, 0.5, None, 0.5, None]
     # A loss that is no number is kept.
-    assert [str(step.counters["loss"]) for step in found.steps] == ["1.0", "nan"]
-    notes = [note for note in found.log_notes if "figures" in note]
-    assert [note.partition(":")[2].partition(": ")[0].strip() for note in notes] == [
-        "4 lines (the first is line 3)",
-        "line 6",
-    ]
+    losses = [str(step.counters["loss"]) for step in found.steps]
+    assert losses == ["1.0", "0.5", "2.0", "nan", "4.0"]
+    assert "skipped: line 6: figures as another framework or logger writes them" in found.log_notes
+    assert "skipped: the last number of line 5, torn or run into another" in found.log_notes
 
 
 def test_timed_blocks_belong_to_the_step_that_is_logged_after_them() -> None:
@@ -113,7 +116,7 @@ def test_timed_blocks_belong_to_the_step_that_is_logged_after_them() -> None:
         records.append(Record(7 * step + 5, {PROFILED + "compute_loss": 0.25}))
         figures = {"train/step_time": 4.0, "train/completions/mean_length": 9.0}
         records.append(Record(7 * step + 6, {**figures, "train/global_step": float(step)}))
-    found = of_log(Log("log", "wandb file", tuple(records)))
+    found = read_durations(Log("log", "wandb file", tuple(records)), "trl")
     assert found.placement == "colocated"
     assert [step.number for step in found.steps] == [1, 2]
     for step in found.steps:
@@ -134,7 +137,11 @@ def test_steps_that_generate_for_several_updates_are_no_stalls(tmp_path: Path) -
         for n, took in seconds.items():
             figures = {"train/step_time": took, **(of_samples if n in generates else {})}
             records.append(Record(n, figures, n * 10**11))
-        write_run(tmp_path / name, of_log(Log("log", "TensorBoard events", tuple(records))), "test")
+        write_run(
+            tmp_path / name,
+            read_durations(Log("log", "TensorBoard events", tuple(records)), "trl"),
+            "test",
+        )
         found = summarize(rltrace.open_run(tmp_path / name)).health.alarms
         return [alarm.says for alarm in found if alarm.kind == "stall"]
 
@@ -153,7 +160,7 @@ def state(folder: Path, *entries: dict[str, float], **settings: int) -> Imported
     history = [{"epoch": entry["step"] / 8, **entry} for entry in entries]
     path = folder / "trainer_state.json"
     path.write_text(json.dumps({**settings, "log_history": history}), "utf-8")
-    return read(path)
+    return read_run(path, "trl")
 
 
 def test_a_state_says_how_many_steps_its_first_entry_is_of(tmp_path: Path) -> None:
@@ -169,7 +176,7 @@ def logged(*entries: tuple[int, float], ends_s: tuple[int, ...] = ()) -> Importe
         Record(step, {"train/step_time": took, "train/loss": 1.0}, end)
         for (step, took), end in zip(entries, ends, strict=True)
     ]
-    return of_log(Log("log", "TensorBoard events", tuple(records)))
+    return read_durations(Log("log", "TensorBoard events", tuple(records)), "trl")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +220,7 @@ def test_timed_blocks_are_shared_out_among_the_steps_that_they_were_run_in() -> 
         records += [Record(20 * step + i, blocks) for i in range(10)]
         figures = {"train/step_time": 4.0, "train/global_step": float(step)}
         records.append(Record(20 * step + 10, figures))
-    run = of_log(Log("log", "wandb file", tuple(records)))
+    run = read_durations(Log("log", "wandb file", tuple(records)), "trl")
     assert [[part.seconds for part in step.inside] for step in run.steps] == [[2.0]] * 20
 
 

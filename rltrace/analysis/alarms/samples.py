@@ -44,6 +44,40 @@ counted(
 )  # fmt: skip
 
 
+@alarm("truncated", "most samples are cut off")
+def logged_as_cut_off(analysis: RunAnalysis) -> Iterator[Said]:
+    if (cut := analysis.logged.get("truncated")) and cut.mean > HALF:
+        yield grave(
+            f"{cut.mean:.0%} of the samples were cut off at the length limit ({cut.metric}): their "
+            "rewards say little about whole answers",
+            judged_anyway=True,
+        )
+
+
+@alarm("tail", "its batches have a long tail")
+def logged_tail(analysis: RunAnalysis) -> Iterator[Said]:
+    longest, mean = (analysis.logged.get(f"{one}_generation_s") for one in ("longest", "mean"))
+    if longest is None or mean is None or not analysis.steady:
+        return
+    tail_s = longest.mean - mean.mean
+    if tail_s > _MUCH * analysis.step_s:
+        yield note(
+            f"the longest sample of a batch generates for {longest.mean:.3g} s, the mean one for "
+            f"{mean.mean:.3g} s: a tail of up to {tail_s:.3g} s, {tail_s / analysis.step_s:.0%} of "
+            "the step"
+        )
+
+
+@alarm("no reward", "no sample is rewarded")
+def logged_without_reward(analysis: RunAnalysis) -> Iterator[Said]:
+    reward = analysis.logged.get("reward")
+    if reward is not None and reward.mean == reward.first == reward.last == 0:
+        steps = f"all {reward.n} steps" if reward.n > 1 else "the one step"
+        yield note(
+            f"the mean reward ({reward.metric}) is 0 in {steps}: nothing tells good from bad"
+        )
+
+
 @alarm("reward", "its reward fell")
 def reward_fell(analysis: RunAnalysis) -> Iterator[Said]:
     if analysis.reward is not None and (fall := analysis.reward.collapse) is not None:
@@ -63,6 +97,7 @@ def unused(analysis: RunAnalysis) -> Iterator[Said]:
         yield grave(f"the learner trained on none of the {met} samples that it got ({why})")
 
 
+_MUCH = 0.1  # of the step
 _FEWEST = 30
 _SURE = 2.58  # standard errors of the difference of two means: 1 % by chance
 _SILENT_SHARE = 0.01

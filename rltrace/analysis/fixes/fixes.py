@@ -111,20 +111,26 @@ def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) ->
         aside = ()
     load = analysis.workload
     off = load is not None and is_off(load)
-    tools_hold = load is not None and load.engine.tools_hold
+    bounds = Bounds(
+        ranking.walls, analysis.longest_chain, load is not None and load.engine.tools_hold
+    )
     ask = predictor(source) if source is not None else None
 
     def predict(moved: Sequence[tuple[str, str]]) -> Prediction:
         if ask is None:
             raise RltraceError("the run cannot be replayed")
-        return held(ask(moved), ranking.walls, tools_hold)
+        return held(ask(moved), bounds)
 
+    # Where a framework has settings for several updates, those of the longest come first.
+    spans = {one.span for one in playbook.frameworks().get(framework[0], ())} - {""}
+    longest = longest_span(analysis, ranking.binding) if spans else ""
     found: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
     for move in playbook.moves():
         seen = not move.stage or move.stage in stages
         if move.wall not in names or not seen or move.saves in aside:
             continue
         known = playbook.settings_for(*framework, move)
+        known = tuple(sorted(known, key=lambda one: one.span not in ("", longest)))
         fix = _fix(analysis, move, known, predict, current)
         by_hand = not playbook.made_by_settings(move) or (off and fix is not None and fix.lever)
         if fix and (fix.setting or fix.goodput_gain is not None or by_hand):
@@ -146,6 +152,18 @@ def _stages(analysis: RunAnalysis, walls: tuple[Wall, ...]) -> set[str]:
     if Stage.ENV not in seen and any(f.name == TOOLS for wall in walls for f in wall.evidence):
         found.add(word(Stage.ENV))
     return found
+
+
+def longest_span(analysis: RunAnalysis, walls: Sequence[Wall]) -> str:
+    """The name of the spans that take the most time in the stages of the walls; "" for none."""
+    stages = ", ".join(str(int(stage)) for wall in walls for stage in stages_of(wall.name))
+    if not stages:
+        return ""
+    rows = analysis.run.ask(
+        "select text from raw_spans join names on names.id = name where end_ns > 0 and stage in "
+        f"({stages}) group by 1 order by sum(end_ns - start_ns) desc, 1 limit 1"
+    )
+    return str(rows[0][0]) if rows else ""
 
 
 def bytes_take_time(analysis: RunAnalysis) -> bool:
@@ -347,29 +365,42 @@ def _log_beta(a: float, b: float) -> float:
 # A lever that shortens a stage and changes nothing else gains no more than that stage costs; where
 # a replay says so it is wrong about who waits for whom.
 
-NO_MORE = "no more is gained than the stage costs that it shortens"
+NO_MORE = "no more is gained than the work takes that is saved or hidden"
+_OVERLAP = "placement=one-step-off"
 _PLACES = ("slots", "rollout_workers")
 
 
-def most_gain(levers: Sequence[str], walls: Sequence[Wall], tools_hold: bool) -> float:
+@dataclass(frozen=True)
+class Bounds:
+    """What a gain is held against: the walls' costs, and the part of a step in which the busier of
+    actors and learner works (0: not known). `tools_hold`: places of a worker are held by tools."""
+
+    walls: Sequence[Wall]
+    longest_chain: float
+    tools_hold: bool
+
+
+def most_gain(levers: Sequence[str], bounds: Bounds) -> float:
     """The gain of a run without the stages that these levers (`name=value`) shorten, at the upper
     ends of what their walls cost (generation's: with its tail); infinite where that is not known,
-    or one of the levers does more than shorten a stage. Where `tools_hold` places of a worker, more
-    places save time of tools, too."""
+    or one of the levers does more than shorten a stage. Where tools hold places of a worker, more
+    places save time of tools, too. Overlap alone leaves the longest chain as it was."""
+    if list(levers) == [_OVERLAP] and bounds.longest_chain > 0:
+        return max(1.0, 1 / bounds.longest_chain)
     names = [lever.partition("=")[0] for lever in levers]
     stages = {LEVERS[name].within if name in LEVERS else None for name in names}
     if None in stages:
         return math.inf
-    if tools_hold and {*names} & {*_PLACES}:
+    if bounds.tools_hold and {*names} & {*_PLACES}:
         stages.add(Stage.ENV)
-    costs = [w.cost for w in walls if stages & {*stages_of(w.name)} and w.cost.known]
+    costs = [w.cost for w in bounds.walls if stages & {*stages_of(w.name)} and w.cost.known]
     share = sum(cost.share if math.isnan(cost.high) else cost.high for cost in costs)
     return 1 / (1 - share) if costs and share < 1 else math.inf
 
 
-def held(found: Prediction, walls: Sequence[Wall], tools_hold: bool) -> Prediction:
+def held(found: Prediction, bounds: Bounds) -> Prediction:
     """The prediction, with no end of a gain beyond `most_gain`."""
-    most = most_gain(found.levers, walls, tools_hold)
+    most = most_gain(found.levers, bounds)
     gain, goodput = found.gain.at_most(most), found.goodput_gain.at_most(most)
     if (gain, goodput) == (found.gain, found.goodput_gain):
         return found
@@ -386,10 +417,8 @@ def held(found: Prediction, walls: Sequence[Wall], tools_hold: bool) -> Predicti
     )
 
 
-def ranked(
-    source: Source, walls: Sequence[Wall], tools_hold: bool
-) -> tuple[list[Prediction], dict[str, str]]:
+def ranked(source: Source, bounds: Bounds) -> tuple[list[Prediction], dict[str, str]]:
     """As `predict.ranked`, each held. Errors: `OffTheRun` where nothing can be predicted."""
     predicted, untold = predict.ranked(source)
-    found = [held(one, walls, tools_hold) for one in predicted]
+    found = [held(one, bounds) for one in predicted]
     return sorted(found, key=lambda one: -one.goodput_gain.value), untold

@@ -1,6 +1,6 @@
 """The settings of a job: stated, differing, or changed in its command.
 
-How a framework takes them is data: the table `command` of its file in `rltrace/adapters/settings/`.
+How a framework takes them is data: the table `command` of its `settings.toml`.
 An option that stands already is replaced, else it goes to the end, where every framework takes it.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import product
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -43,7 +42,7 @@ class CommandForm:
 
 @cache
 def forms() -> Mapping[str, CommandForm]:
-    told = [data for data in packaged_tables("adapters/settings") if "command" in data]
+    told = [data for data in packaged_tables("adapters/*/settings.toml") if "command" in data]
     return {data["framework"]: CommandForm(**data["command"]) for data in told}
 
 
@@ -187,13 +186,29 @@ def current_settings(run: OpenedRun, framework: str, version: str) -> Mapping[st
     found: dict[str, Any] = {}
     if (run.meta.get("settings") or {}).get("sync"):
         found[WRAP_SYNC] = True
-    if form := forms().get(framework):
-        settings = [one.in_version(version) for one in frameworks()[framework]]
-        options = {option for one in settings for option in (one.option, *one.needs)}
-        for words, option in product(_command_lines(run, framework), options):
-            if (text := given(words, form, option)) is not None:
-                found[option] = _value(text)
+    imported = run.meta.get("imported")
+    if isinstance(imported, dict) and isinstance(shown := imported.get("settings"), dict):
+        found |= shown
+    for words in _command_lines(run, framework):
+        found |= settings_shown(framework, version, words, {})
     return {**found, **stated_settings(run)}
+
+
+def settings_shown(
+    framework: str, version: str, words: Sequence[str], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Those options of the playbook that the words of a command line give, else that are among the
+    values of a configuration."""
+    if (form := forms().get(framework)) is None:
+        return {}
+    settings = [one.in_version(version) for one in frameworks()[framework]]
+    found: dict[str, Any] = {}
+    for option in sorted({option for one in settings for option in (one.option, *one.needs)}):
+        if (text := given(words, form, option)) is not None:
+            found[option] = _value(text)
+        elif option.lstrip("+") in values:
+            found[option] = values[option.lstrip("+")]
+    return found
 
 
 def stated_settings(run: OpenedRun) -> Mapping[str, Any]:

@@ -47,7 +47,7 @@ class FrameworkSetting:
     """An option of a framework that makes a move. `value` is an example, or a rule such as "x2".
     `config` names the configuration that has the option, `where` the command or file (empty: the
     default one); `older` are names of options before a version. `needs` is what has to be set with
-    it, in some way; `exactly` what is, to just these values."""
+    it, in some way; `exactly` what is, to just these values. `span`: the one that gets shorter."""
 
     wall: str
     move: str
@@ -62,6 +62,7 @@ class FrameworkSetting:
     exactly: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Any] = field(default_factory=dict)
     beside: str = ""
+    span: str = ""
     older: tuple[tuple[str, Mapping[str, str]], ...] = ()
 
     def is_of(self, stated: Mapping[str, Any]) -> bool:
@@ -86,7 +87,7 @@ class FrameworkSetting:
 
 @cache
 def moves() -> tuple[Move, ...]:
-    files = packaged_tables("analysis/data/moves")
+    files = packaged_tables("analysis/data/moves/*.toml")
     return tuple(Move(wall=data["wall"], **entry) for data in files for entry in data["move"])
 
 
@@ -94,7 +95,7 @@ def moves() -> tuple[Move, ...]:
 def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
     """The settings of each framework, by its name and by what runs made of its logs call it."""
     found: dict[str, tuple[FrameworkSetting, ...]] = {}
-    for data in packaged_tables("adapters/settings"):
+    for data in packaged_tables("adapters/*/settings.toml"):
         told = [(key, names) for key, names in data.items() if key.startswith("before_")]
         older = tuple((k.removeprefix("before_").replace("_", "."), names) for k, names in told)
         settings = tuple(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -292,3 +293,25 @@ def _can_do_without(steps: Steps, breakdown: Breakdown, found: Stalls) -> bool:
     usually_s = float(breakdown.tau_s[left, found.stage].sum())
     exposed_s = float(breakdown.exposed_s[left, found.stage].sum())
     return exposed_s > usually_s / 2  # else it is work for other steps, which shows in some
+
+
+_MOST_GAPS = 100
+
+
+def between_steps(activity: Activity, steps: Steps) -> dict[str, float]:
+    """Stages that run between the steady steps -> how long, in seconds a step, the longest first.
+    Over the first hundred of them; those that take under a tenth of that time are left out."""
+    gaps = [(a.end_ns, b.start_ns) for a, b in pairwise(steps.windows[i] for i in steps.steady)]
+    gaps = [(start, end) for start, end in gaps if end > start][:_MOST_GAPS]
+    found = dict[Stage, int]()
+    for start, end in gaps:
+        for begin, until, intervals in activity.slices(start, end):
+            low, high = max(begin, start), min(until, end)
+            lengths = np.minimum(intervals.end, high) - np.maximum(intervals.start, low)
+            for stage, length in zip(intervals.group.tolist(), lengths.tolist(), strict=True):
+                found[Stage(stage)] = found.get(Stage(stage), 0) + max(0, length)
+    whole_ns = sum(end - start for start, end in gaps)
+    often = len(list(pairwise(steps.steady))) or 1
+    much = {stage: ns for stage, ns in found.items() if ns > 0.1 * whole_ns}
+    ordered = sorted(much.items(), key=lambda item: -item[1])
+    return {word(stage): ns / 1e9 / min(often, _MOST_GAPS) for stage, ns in ordered}

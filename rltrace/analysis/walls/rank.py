@@ -25,6 +25,7 @@ _HOOKS = (
     "--hook __main__:update=train -- {}` (`rltrace doctor` says which of a framework's resolved)"
 )
 _TRACED = "a traced run: the log has no time of any stage"
+_RECURS = "steps that hold all that recurs"
 _ROOM = "room on the disk for the whole run"
 _OVERLAP = "what ran at once, which a log of durations does not tell: a traced run"
 _SURE = (w.CANNOT_TELL, w.WEAK, w.LIKELY).index
@@ -81,8 +82,11 @@ def rank(analysis: RunAnalysis) -> Ranking:
     if steps.whole_run and any("spans" in one.tables for one in analysis.coverage.damaged):
         return nothing("no step is left: a file of spans is damaged", "that file as it was")
     if steps.whole_run:
-        return nothing("no step was recorded", f"saying what a step is, with {w.SAY_STEPS}")
-    if few := w.too_few(len(analysis.steady)):
+        say = f"saying what a step is, with {w.SAY_STEPS}"
+        said = say if analysis.overlap_known else "how long a step took, which the log lacks"
+        return nothing("no step was recorded", said)
+    # A log's one step is a mean over all ranks and samples: it is what its owner goes by.
+    if analysis.overlap_known and (few := w.too_few(len(analysis.steady))):
         if run.cut_short:
             return nothing(f"a process stopped recording then: {few}", _ROOM)
         return nothing(few, "more steps")
@@ -95,8 +99,10 @@ def rank(analysis: RunAnalysis) -> Ranking:
         return nothing(f"{where}, more than any wall costs", would_tell)
     outside = steps.between_s / (steps.between_s + float(analysis.steps_s.sum()))
     if outside > max(cost * (1 - outside), BINDS):
-        where = f"{100 * outside:.0f} % of the time passes between the steps{_mostly(analysis)}"
-        return nothing(f"{where}, more than any wall costs", "steps that hold all that recurs")
+        where, would_tell = f"{100 * outside:.0f} % of the time passes between the steps", _RECURS
+        if names := " and ".join(analysis.between_steps):
+            where, would_tell = f"{where}, in {names}", f"the same with less {names}"
+        return nothing(f"{where}, more than any wall costs", would_tell)
     other, beside = _of_no_wall(analysis)
     if beside > max(cost, BINDS):
         where = f"{100 * beside:.0f} % of the step is {word(other)}, which is none of the walls"
@@ -118,7 +124,8 @@ def rank(analysis: RunAnalysis) -> Ranking:
         return Ranking(ranked, None, (), confidence, True, why, (), ())
     # A log's figure for generation may hold scoring too, which has none of its own.
     within = {"what": NOT_LOGGED, "stage": word(Stage.REWARD)}.items()
-    if first.name == w.ROLLOUT and any(within <= one.items() for one in run.problems):
+    held = any(within <= one.items() for one in run.problems) and not _is_generation(analysis)
+    if first.name == w.ROLLOUT and held:
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
     # It is likely where it is surely ahead of the others, and surely level with those that bind.
@@ -138,12 +145,11 @@ def rank(analysis: RunAnalysis) -> Ranking:
     )  # fmt: skip
 
 
-def _mostly(analysis: RunAnalysis) -> str:
-    """The stage that takes the most time of the run beside the steps."""
-    parts = () if analysis.cascade is None else analysis.cascade.wall_clock
-    stages = {word(stage) for stage in Stage}
-    names = [part.reason for part in parts if part.reason in stages and not part.in_steps]
-    return f", mostly in {names[0]}" if names else ""
+def _is_generation(analysis: RunAnalysis) -> bool:
+    """Whether the log's longest sample generates for nearly all of the figure for rollout."""
+    longest = analysis.logged.get("longest_generation_s")
+    rollout_s = analysis.breakdown.tau_s[analysis.steady, Stage.ROLLOUT].mean()
+    return longest is not None and longest.mean >= (1 - BINDS) * float(rollout_s)
 
 
 def _at_most(wall: w.Wall, found: list[w.Wall]) -> float:
@@ -173,6 +179,11 @@ def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[w.Wall]) -> tup
     waited = float(waited_s.sum() / analysis.steps_s.sum())
     if waited > uncovered / 2:
         names = [wait.name for wait in waits(analysis.run, analysis.steps) if wait.in_step]
+        imported = analysis.run.meta.get("imported")
+        told = imported.get("waits_for") if isinstance(imported, dict) else None
+        if names and isinstance(told, dict) and (stage := told.get(names[0])):
+            where = f"{100 * waited:.0f} % of the step waits for {stage} (“{names[0]}”)"
+            return where, f"what {stage} does then: a traced run"
         of = f" (“{names[0]}”)" if names else ""
         share = f"{100 * waited:.0f} % of the step is wait{of} while nothing else runs"
         return share, "what it waits for: untraced work, or a poll that is too slow"

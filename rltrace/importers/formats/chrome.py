@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rltrace.adapters.log_table import LoggedProcess, PlacedSpan, SpanNames, is_real_ns, lane_of, ns
 from rltrace.importers.formats.json_text import Objects, read_objects
-from rltrace.importers.log_numbers import is_real_ns, ns
-from rltrace.importers.placed_events import LoggedProcess, Names, PlacedSpan, mapped, read_names
+from rltrace.importers.placed_events import mapped, read_names
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
-_MOST_LANES = 1 << 63
 _UNIX_US = 1e14  # microseconds after this are of a date, those before of some clock's start
 
 _Event = tuple[dict[str, Any], float, float]
@@ -29,7 +27,7 @@ def read(path: Path, mapping: Path) -> ImportedRun:
     return lay_out(path, objects, names, names.framework)
 
 
-def lay_out(path: Path, objects: Objects, names: Names, trainer: str) -> ImportedRun:
+def lay_out(path: Path, objects: Objects, names: SpanNames, trainer: str) -> ImportedRun:
     """The run that a trace tells of. Errors: as `read`."""
     events = list(_complete(objects.objects))
     if not events:
@@ -90,7 +88,7 @@ def _base_ns(events: list[_Event], objects: Objects) -> tuple[int, tuple[str, ..
     return objects.changed_ns - last_ns, (said,)
 
 
-def _processes(objects: Iterable[dict[str, Any]], names: Names) -> dict[str, LoggedProcess]:
+def _processes(objects: Iterable[dict[str, Any]], names: SpanNames) -> dict[str, LoggedProcess]:
     found = {}
     for event in objects:
         if event.get("ph") == "M" and event.get("name") == "process_name":
@@ -101,7 +99,11 @@ def _processes(objects: Iterable[dict[str, Any]], names: Names) -> dict[str, Log
 
 
 def _span(
-    event: _Event, stage: Stage, names: Names, processes: Mapping[str, LoggedProcess], base_ns: int
+    event: _Event,
+    stage: Stage,
+    names: SpanNames,
+    processes: Mapping[str, LoggedProcess],
+    base_ns: int,
 ) -> PlacedSpan:
     told, start_us, length_us = event
     name, attributes = _name(told), told.get("args")
@@ -117,10 +119,3 @@ def _span(
         end_ns=start_ns + round(length_us * 1e3),
         step=names.step_of(attributes if isinstance(attributes, dict) else {}, name),
     )
-
-
-def lane_of(thread: object) -> int:
-    """A lane for whatever a log calls its threads."""
-    if isinstance(thread, int) and not isinstance(thread, bool) and abs(thread) < _MOST_LANES:
-        return thread
-    return zlib.crc32(str(thread).encode("utf-8", "backslashreplace"))

@@ -1,10 +1,18 @@
-"""Console logs that have metrics somewhere in a line.
+"""What a console prints of steps, in four shapes that a framework's table names.
 
-They are `step:3 - timing_s/gen:2.01 - ...`, or a dict that Python printed, `Global step 3:
-{'timing/generation': 2.01, ...}` or `perf 3: {...}`, or JSON behind `metrics_tag:`.
-Around it may be colours, a progress bar, `(TaskRunner pid=7)`, `[repeated 2x across cluster]`; with
-NumPy 2 a value may read `np.float64(2.01)`. Processes print into each other, and a crash cuts a
-line off: its last number may be cut, too (12.5 reads as 1), and is left out.
+  items   `step:3 - timing_s/gen:2.01 - ...`, in one line, with a name and a value between marks
+  dict    `perf 3: {'perf/step_time': 2.01, ...}`, as Python or JSON writes it
+  lines   a name and a value a line, below one that says the step
+  rows    a table's cells: `name=value`, or a name and beside it its value
+  timers  a line as each timer ends, with groups `name` and `value`; the step's is the last
+
+A table's `console` lists how each begins: `begins` finds the place, where group `step` is the
+number (none: records are counted), `word` is what every such place holds, and quickly found;
+`between` divides items; `sections` say what precedes the names below a heading.
+
+A log is read as it was pasted. What stands around the figures (a process, a clock, colours) is cut
+off, and lines that a terminal or a forum broke are joined again where the shape shows that the one
+goes on in the next. A number that may be cut (12.5 reads as 1) is left out.
 """
 
 from __future__ import annotations
@@ -12,100 +20,526 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
 
+from rltrace.adapters.log_table import LogRecord, log_tables
 from rltrace.importers.formats import json_lines
-from rltrace.importers.log_records import Counted, LogRecord, number, shown_number, split
+from rltrace.importers.formats.printed_settings import PrintedSettings
+from rltrace.importers.log_records import Counted, number, split
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_START = re.compile(
-    r"(?<![A-Za-z_/.:])step:(?P<dashed>\d{1,19}) - "
-    r"|(?:Global step|(?<![A-Za-z_/.:])(?:global step|perf)) (?P<dict>\d{1,19}): \{"
-    r"|metrics_tag: \{\"step\": (?P<tagged>\d{1,19}), \"metrics\": \{"
+# What programs put before a line: a process, a clock, a rank, a level, a place in the code.
+_BEFORE = re.compile(
+    r"\s*(?:\([^()]{1,80}\bpid=\d+[^()]*\)|\(\w{1,20}\)(?=\s+\d{8}-)|\[\w{1,20}\]"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
+    r"|\d{8}-\d\d:\d\d:\d\d\.\d+|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?|\d{1,4}:(?=\s)"
+    r"|\[?(?:INFO|WARNING|SUCCESS|DEBUG)\]?:?|[\w-]+\.py:\d+\s*[-:]?|>{1,3}(?=\s))(?=\s|$)"
 )
-_WORDS = ("step:", "lobal step ", "perf ", "metrics_tag: ")  # one is in each, and quickly found
-_BETWEEN = " - "
-_TRL = "{'loss': "
-# Matches whatever comes, so that no text is looked at twice; what is not closed is no item.
-_ITEM = re.compile(r"['\"]([^'\"]*)['\"]: ((?:[^,(){}]|\([^()]*\))*)(,|\}|$)?")
-_NUMPY = re.compile(r"np\.\w+\(([^()]*)\)")
-_REPEATED = re.compile(r"\[repeated \d+x .*$")
+_REAL = r"[-+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+VALUE = (
+    rf"(?:{_REAL}|[-+]?(?:nan|inf|NaN|Infinity)|None|True|False|np\.\w+\([^()]*\)|tensor\([^()]*\))"
+)
+_WRAPPED = re.compile(r"(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
+UNIT = r"(?:\s?(?P<unit>ms|µs|us|sec(?:onds?)?|s|min|%)(?=$|[\s)]))?"
+_REST = r"(?P<rest>\s.*)?$"  # somebody's remark, or a unit that is none of time
+_ITEM = re.compile(rf"(?P<name>[^\s:=][^|]*?)\s?[:=]\s*(?P<value>{VALUE}){UNIT}{_REST}")
+_BARE = re.compile(rf"(?P<name>[A-Za-z][^|:=]*?) (?P<value>{_REAL}){UNIT}{_REST}")
+_TIMES = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|d|h|m|s)(?:\s|$))+")
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
+_SECONDS = {
+    "ms": 1e-3,
+    "µs": 1e-6,
+    "us": 1e-6,
+    "min": 60,
+    "m": 60,
+    "h": 3600,
+    "d": 86400,
+    "%": 0.01,
+}
+# Matches whatever comes, so that no text is looked at twice; what is not closed is no pair.
+_PAIR = re.compile(
+    r"['\"]([^'\"]*)['\"]\s*:\s*('[^']*'|\"[^\"]*\"|(?:[^,(){}]|\([^()]*\))*)(,|\}|$)?"
+)
+_ELIDED = re.compile(r"(?:[,{]|\.)\s*(?:\.\.\.|…)")
+_HEADING = re.compile(r"\W*([A-Za-z][\w ]*?)\W*:?\W*")
+BORDERS = "│|┃║"
+_LINE = re.compile(
+    r"(?P<lead>\s*(?:[•*-]\s+)?)(?P<name>\S.*?)\s*:\s*" rf"(?P<value>{VALUE}){UNIT}{_REST}"
+)
+_ROW = tuple(BORDERS + "├┤╞╡+")  # what a row begins and ends with
+_FRAGMENT = re.compile(r"[\w./@+-]{1,60}")
+_MOST_TEXT = 1 << 18  # characters of a record
+_MOST_LINES = 2000  # of a record that a dict or items go on over
+
+
+@dataclass(frozen=True)
+class PrintedForm:
+    """One entry of `console` in a framework's table."""
+
+    framework: str
+    shape: str
+    word: str
+    begins: re.Pattern[str]
+    between: str
+    sections: Mapping[str, str]
+    labels: Mapping[str, str]
+    known: frozenset[str]
+
+    def metric(self, label: str, section: str = "") -> str:
+        return self.labels.get(label) or self.sections.get(section, "") + label
+
+    def is_known(self, name: str) -> bool:
+        return name in self.known
+
+
+@cache
+def printed_forms() -> tuple[PrintedForm, ...]:
+    """Those of all frameworks. Descendants print as the one they are like."""
+    return tuple(
+        PrintedForm(
+            table["framework"],
+            entry["shape"],
+            entry["word"],
+            re.compile(entry["begins"]),
+            entry.get("between", ""),
+            entry.get("sections", {}),
+            table.get("labels", {}),
+            frozenset(name for part in ("inside", "after") for name in table.get(part, ())),
+        )
+        for table in log_tables().values()
+        for entry in table.get("console", ())
+    )
+
+
+@dataclass
+class PrintedLog:
+    """What a console says: its records, what was skipped, how often each metric was no finite
+    number, words of the configuration, and whose form the records have ("" for anybody's)."""
+
+    records: list[LogRecord] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    not_finite: Counter[str] = field(default_factory=Counter)
+    said: dict[str, str] = field(default_factory=dict)
+    framework: str = ""
+    settings: PrintedSettings = field(default_factory=PrintedSettings)
+
+
+@dataclass
+class _Open:
+    """A record that may go on in the next line."""
+
+    form: PrintedForm
+    step: int | None
+    before: str  # what stood before it in its line
+    text: str = ""
+    pairs: list[tuple[str, float]] = field(default_factory=list)
+    depth: int = 0
+    section: str = ""
+    lines: int = 1
+    at: int = 0
+    width: int = 0
+    is_cut: bool = False
 
 
 def read(
-    lines: Iterable[str], settings: Mapping[str, re.Pattern[str]]
-) -> tuple[list[LogRecord], list[str], Counter[str], dict[str, str]]:
-    """The records, what was skipped, how often each metric was no finite number, and the first
-    match (group 1) of each pattern in `settings` in all other lines."""
-    records: list[LogRecord] = []
-    said: dict[str, str] = {}
-    not_finite = Counter[str]()
-    torn, foreign, last_is_torn = Counted(), Counted(), False
-    for at, line in enumerate(lines, 1):
-        text, is_ended = _ANSI.sub("", line).rstrip(), line.endswith(("\n", "\r"))
-        is_torn = False
-        found = list(_pieces(text, is_ended)) if looks_like(text) else []
-        for step, pairs, is_whole in found:
-            records.append(_record(step, pairs if is_whole else pairs[:-1], not_finite))
-            is_torn |= not is_whole
-        if is_torn and is_ended:
-            torn.add(at)
-        last_is_torn = is_torn and not is_ended
-        if found:
-            continue
-        if _TRL in text or json_lines.is_step(text):
-            foreign.add(at)
-        for name, pattern in settings.items():
-            if name not in said and (match := pattern.search(text)):
-                said[name] = match[1]
-    skipped = []
-    if torn.count:
-        skipped.append(f"the last number of {torn}, torn or run into another")
-    if last_is_torn:
-        skipped.append("the last number of the last line, which is torn")
-    if foreign.count:
-        skipped.append(f"{foreign}: figures as another framework or logger writes them")
-    return records, skipped, not_finite, said
+    lines: Iterable[str], settings: Mapping[str, re.Pattern[str]], framework: str = ""
+) -> PrintedLog:
+    """The records of a console log, of the framework that is named if it has any, else of the one
+    that has most. `settings`: name -> pattern whose group 1 is looked for in all lines without
+    figures."""
+    return _Reader(settings).read(lines, framework)
 
 
-def looks_like(line: str) -> bool:
-    """Whether there are metrics in a line, in one of these forms."""
-    return any(word in line for word in _WORDS) and _START.search(line) is not None
+class _Reader:
+    def __init__(self, settings: Mapping[str, re.Pattern[str]]) -> None:
+        self._settings = settings
+        self._found = PrintedLog()
+        self._open: _Open | None = None
+        self._records: list[tuple[str, int, LogRecord]] = []  # whose form, in which line
+        self._torn, self._elided, self._stepless = Counted(), Counted(), Counted()
+        self._last_is_torn, self._counted = False, 0
+        self._widths: set[int] = set()
+        self._timed: list[LogRecord] = []
+        self._timed_by, self._timed_is_whole = "", False
 
+    def read(self, lines: Iterable[str], framework: str) -> PrintedLog:
+        is_ended = True
+        for at, line in enumerate(lines, 1):
+            is_ended = line.endswith(("\n", "\r"))
+            self._line(at, cleaned(line))
+        self._close(is_last=not is_ended)
+        found, forms = self._found, Counter(form for form, _, _ in self._records)
+        if self._timed and not forms[self._timed_by]:
+            self._records += [(self._timed_by, 0, record) for record in self._timed]
+            forms, self._counted = Counter([self._timed_by]), 1
+        most = next((form for form, _ in forms.most_common(1)), "")
+        found.framework = framework if framework and framework in forms else most
+        foreign = Counted()
+        for form, at, record in self._records:
+            if form == found.framework:
+                found.records.append(record)
+            else:
+                foreign.add(at)
+        if self._torn.count:
+            found.skipped.append(f"the last number of {self._torn}, torn or run into another")
+        if self._last_is_torn:
+            found.skipped.append("the last number of the last line, which is torn")
+        if foreign.count:
+            found.skipped.append(f"{foreign}: figures as another framework or logger writes them")
+        if self._elided.count:
+            found.skipped.append(
+                f"{self._elided}: the dict is cut there, by hand: the rest is unknown"
+            )
+        if self._stepless.count:
+            found.skipped.append(f"{self._stepless}: JSON without a step and numbers")
+        if self._counted:
+            found.skipped.append(json_lines.COUNTED)
+        return found
 
-def _pieces(text: str, is_ended: bool) -> Iterator[tuple[int, list[tuple[str, str]], bool]]:
-    """What a line has of each step that begins in it, as names and how their values are shown, and
-    whether that is all of it."""
-    starts = [
-        start
-        for number, start in enumerate(_START.finditer(text))
-        if number == 0 or not text.endswith(_BETWEEN, 0, start.start())  # a metric called so
-    ]
-    ends = [*(start.start() for start in starts[1:]), len(text)]
-    for start, end in zip(starts, ends, strict=False):
-        shown = text[start.end() : end]
-        if start["dashed"] is not None:
-            yield int(start["dashed"]), _dashed(shown), is_ended and end == len(text)
+    def _line(self, at: int, line: str) -> None:
+        begun = [
+            (match, form)
+            for form in printed_forms()
+            if form.word in line
+            for match in form.begins.finditer(line)
+        ]
+        if begun and all(form.shape == "timers" for _, form in begun):
+            for match, form in begun:
+                self._timer(form, match["name"], float(match["value"]))
+        elif begun:
+            self._close()
+            self._begin(at, line, list(_apart(line, begun)))
+        elif self._open is None or not self._goes_on(at, line):
+            if self._open is not None and self._open.form.shape in ("items", "dict"):
+                self._close(next_line=line)
+            self._other(at, line)
+
+    def _begin(self, at: int, line: str, begun: list[tuple[re.Match[str], PrintedForm]]) -> None:
+        for place, (match, form) in enumerate(begun):
+            if place:
+                self._close(is_cut=True)
+            end = next(
+                (m.start() for m, _ in begun[place + 1 :] if m.start() >= match.end()), len(line)
+            )
+            said = match.groupdict().get("step")
+            before = "" if place else line[: match.start()].rstrip(BORDERS + " ")
+            self._open = _Open(form, None if said is None else int(said), before, at=at)
+            self._open.width = len(line)
+            text = line[match.end() : end]
+            if form.shape == "dict":
+                self._open.depth = match[0].count("{")
+                self._dict(self._open, text)
+            elif form.shape == "items":
+                self._open.text = text
+            elif form.shape == "rows":
+                self._open.pairs += _cells(text, form, "")
+
+    def _timer(self, form: PrintedForm, name: str, seconds: float) -> None:
+        """A timer that ended. That of the step is the last of a record, which is counted."""
+        metric = form.metric(name)
+        if not self._timed or metric in self._timed[-1].metrics or self._timed_is_whole:
+            self._timed.append(LogRecord(len(self._timed) + 1, {}))
+        self._timed[-1].metrics[metric] = seconds
+        self._timed_by = form.framework
+        self._timed_is_whole = metric in log_tables()[form.framework].get("step", ())
+
+    def _goes_on(self, at: int, line: str) -> bool:
+        """Whether the open record goes on in a line, which is then taken in."""
+        record = self._open
+        assert record is not None
+        line_ = _bare(line, record.before)
+        if record.lines > _MOST_LINES or len(record.text) > _MOST_TEXT:
+            return False
+        shape = record.form.shape
+        if shape == "lines":
+            return self._in_lines(record, line_)
+        if shape == "rows":
+            return self._in_rows(record, line_)
+        text = line_.strip()
+        if not text:
+            return False
+        if shape == "dict":
+            if record.depth <= 0 and (record.text or not text.startswith("{")):
+                return False
+            self._dict(record, text)
         else:
-            yield int(start["dict"] or start["tagged"]), _items(shown), "}" in shown
+            joined = _joined(record, text, record.width in self._widths and record.lines > 1)
+            if joined is None:
+                return False
+            record.text = joined
+        if shape == "items" or record.lines == 1:
+            self._widths.add(record.width)
+        record.lines, record.width = record.lines + 1, len(line)
+        return True
+
+    def _dict(self, record: _Open, text: str) -> None:
+        for place, sign in enumerate(text):
+            if sign in "{}":
+                record.depth += 1 if sign == "{" else -1
+                if record.depth <= 0:
+                    record.text += text[: place + 1]
+                    self._close()
+                    return
+        record.text += text
+
+    def _in_lines(self, record: _Open, line: str) -> bool:
+        match = _LINE.fullmatch(line.rstrip())
+        if match is None:
+            text = line.strip()
+            if (
+                record.text
+                and not line.startswith((" ", "\t"))
+                and (whole := _LINE.fullmatch(f"{record.text}{text}"))
+            ):
+                match, record.text = whole, ""
+            elif text.startswith(("•", "-", "*")) and len(text) > 1:
+                record.text = line.rstrip()
+                return True
+            elif text.endswith(":") and (heading := _HEADING.fullmatch(text)):
+                record.section, record.text = heading[1], ""
+                return True
+            else:
+                record.text = ""
+                return False
+        elif record.text:
+            record.text = ""
+        name = record.form.metric(match["name"], record.section)
+        is_known = record.form.is_known(name) or match["name"] in record.form.labels
+        if not match["lead"] and not is_known:
+            return False
+        value = shown_value(match["value"], match["unit"])
+        if value is not None and name not in dict(record.pairs):
+            record.pairs.append((name, value))
+        return True
+
+    def _in_rows(self, record: _Open, line: str) -> bool:
+        """A row ends with its border: one that does not goes on in the next line, unless that is a
+        row of its own."""
+        text = line.strip()
+        is_row = text.startswith(_ROW)
+        if record.text and (is_row or not text):
+            self._row(record, record.text)
+        else:
+            text, is_row = record.text + text, is_row or bool(record.text)
+        record.text = ""
+        if not is_row:
+            return False
+        if text.endswith(_ROW) and len(text) > 1:
+            self._row(record, text)
+        else:
+            record.text = text
+        return True
+
+    def _row(self, record: _Open, text: str) -> None:
+        if text[0] not in BORDERS:
+            heading = _HEADING.fullmatch(text.strip("├┤╞╡─═┼╪+ "))
+            record.section = heading[1] if heading else record.section
+            return
+        for name, value in _cells(text, record.form, record.section):
+            if name in dict(record.pairs):  # the next table
+                self._close()
+                record = self._open = _Open(record.form, None, record.before, at=record.at)
+            record.pairs.append((name, value))
+
+    def _other(self, at: int, line: str) -> None:
+        """A line in which no form begins and no record goes on: JSON, a table, or anything."""
+        text = _bare(line, "").strip()
+        if text.startswith("{") and (found := json_lines.record_of(text)) is not None:
+            record, not_finite = found
+            self._found.not_finite.update(not_finite)
+            self._records.append(("", at, record))
+            return
+        if json_lines.is_step(text):
+            self._stepless.add(at)
+        if text.startswith(tuple(BORDERS)):
+            self._table(at, text)
+        self._found.settings.take(text)
+        for name, pattern in self._settings.items():
+            if name not in self._found.said and (match := pattern.search(line)):
+                self._found.said[name] = match[1]
+
+    def _table(self, at: int, text: str) -> None:
+        """A row before which nothing said the step."""
+        for form in printed_forms():
+            if form.shape == "rows" and any(form.is_known(n) for n, _ in _cells(text, form, "")):
+                self._close()
+                self._open = _Open(form, None, "", at=at)
+                self._in_rows(self._open, text)
+                return
+
+    def _close(self, is_last: bool = False, is_cut: bool = False, next_line: str = "") -> None:
+        record, self._open = self._open, None
+        if record is None:
+            return
+        form, is_torn = record.form, False
+        pairs: list[tuple[str, float | None]] = list(record.pairs)
+        if form.shape == "items":
+            pairs, is_torn = _items(record.text, form)
+            if pairs and not is_torn:
+                fragment = _FRAGMENT.fullmatch(next_line.strip())
+                number_goes_on = fragment and fragment[0][0] in "0123456789.e"
+                if is_last or is_cut or number_goes_on:
+                    pairs, is_torn = pairs[:-1], True
+        elif form.shape == "dict":
+            pairs, is_torn = _pairs(record.text)
+            if _ELIDED.search(record.text):
+                self._elided.add(record.at)
+        if is_torn and is_last:
+            self._last_is_torn = True
+        elif is_torn:
+            self._torn.add(record.at)
+        if pairs:
+            self._keep(record, pairs)
+
+    def _keep(self, record: _Open, pairs: list[tuple[str, float | None]]) -> None:
+        table = log_tables()[record.form.framework]
+        named = [(record.form.labels.get(name, name), value) for name, value in pairs]
+        metrics, infinite = split(named)
+        self._found.not_finite.update(name for name, value in named if number(value) is None)
+        names = {*metrics, *infinite}
+        if names & set(table.get("sums", ())):
+            return  # what sums the training up
+        step = record.step
+        if step is None:
+            stated = next((metrics[n] for n in table.get("numbers", ()) if n in metrics), None)
+            beside = all(name.startswith(tuple(table.get("beside", ()))) for name in names)
+            if table.get("beside") and beside:
+                metrics = {n: v for n, v in metrics.items() if n != "epoch"}
+            elif stated is None:
+                self._counted += 1
+            step = self._counted if stated is None else int(stated)
+        kept = LogRecord(step, metrics, not_finite=infinite)
+        self._records.append((record.form.framework, record.at, kept))
 
 
-def _record(step: int, pairs: list[tuple[str, str]], not_finite: Counter[str]) -> LogRecord:
-    values = [(name, shown_number(_bare(shown))) for name, shown in pairs]
-    metrics, infinite = split(pair for pair in values if pair[0])
-    not_finite.update(name for name, value in values if not name or number(value) is None)
-    return LogRecord(step, metrics, not_finite=infinite)
+def _apart(
+    line: str, begun: Iterable[tuple[re.Match[str], PrintedForm]]
+) -> Iterator[tuple[re.Match[str], PrintedForm]]:
+    """Where records begin in a line, in order. One that begins within another's begin is that; in
+    the midst of items it is a metric that is called so."""
+    end = -1
+    for match, form in sorted(begun, key=lambda one: one[0].start()):
+        if match.start() >= end and (end < 0 or not line.endswith(" - ", 0, match.start())):
+            yield match, form
+            end = match.end()
 
 
-def _dashed(text: str) -> list[tuple[str, str]]:
-    parts = (part.rpartition(":") for part in _REPEATED.sub("", text).split(_BETWEEN))
-    return [(name.strip(), shown) for name, _, shown in parts]
+def cleaned(line: str) -> str:
+    """A line without colours, NULs, and what a program of Windows made of its UTF-8."""
+    line = _ANSI.sub("", line) if "\x1b" in line else line
+    if "\u00e2" in line:
+        with suppress(UnicodeError):
+            line = b"".join(map(_as_cp1252, line)).decode()
+    return line.rstrip().replace("\0", "")
 
 
-def _items(text: str) -> list[tuple[str, str]]:
-    return [(match[1], match[2]) for match in _ITEM.finditer(text) if match[3] is not None]
+def _as_cp1252(sign: str) -> bytes:
+    try:
+        return sign.encode("cp1252")
+    except UnicodeEncodeError:
+        return sign.encode("latin-1")
 
 
-def _bare(shown: str) -> str:
-    """A number without the type that NumPy 2 shows around it."""
-    numpy = _NUMPY.fullmatch(shown.strip())
-    return numpy[1] if numpy else shown
+def _bare(line: str, before: str) -> str:
+    """A line without what programs put before it, and without what stands there in the line in
+    which the record began."""
+    if before and len(before) <= 120 and _masked(line[: len(before)]) == _masked(before):
+        line = line[len(before) :]
+        return line[1:] if line.startswith(" ") else line
+    while (match := _BEFORE.match(line)) and match.end():
+        line = line[match.end() :]
+        line = line[1:] if line.startswith(" ") else line
+    return line
+
+
+def _masked(text: str) -> str:
+    return re.sub(r"\d", "0", text)
+
+
+def _joined(record: _Open, text: str, is_wide: bool) -> str | None:
+    """The text of items with the next line's; None where they do not go on in it."""
+    between = record.form.between
+    divides = re.compile(
+        rf"\s+{re.escape(between)}\s|^{re.escape(between)}\s|\s{re.escape(between)}$"
+    )
+    tail = _parts(record.text, between)[-1] if record.text else ""
+    if text.startswith(f"{between} ") or record.text.endswith(f" {between}") or text == between:
+        return f"{record.text} {text}"
+    if not record.text:
+        return text if _ITEM.fullmatch(text.split(f" {between} ", maxsplit=1)[0]) else None
+    if divides.search(text):
+        parts = _parts(text, between)
+        return record.text + text if any(map(_ITEM.fullmatch, parts[1:])) else None
+    is_item = _ITEM.fullmatch(text)
+    if is_item and "/" in is_item["name"] and _ITEM.fullmatch(tail):
+        return f"{record.text} {between} {text}"  # one a line
+    whole = _ITEM.fullmatch(tail + text)
+    if whole and not whole["rest"] and (is_wide or not _ITEM.fullmatch(tail)):
+        return record.text + text
+    return None
+
+
+def _parts(text: str, between: str) -> list[str]:
+    """What stands between the signs, which have a space on one side at least: a minus has none."""
+    sign = re.escape(between)
+    around = rf"(?<=\s){sign}(?!\d)|{sign}(?=\s|$)|^{sign}(?!\d)"
+    return [part.strip() for part in re.split(sign if between == "," else around, text)]
+
+
+def _items(text: str, form: PrintedForm) -> tuple[list[tuple[str, float | None]], bool]:
+    """The items of a text, and whether its end is none, or a name that nothing follows."""
+    pairs, is_torn, parts = [], False, list(filter(None, _parts(text, form.between)))
+    for at, part in enumerate(parts, 1):
+        match = _ITEM.fullmatch(part) or (form.between == "|" and _BARE.fullmatch(part)) or None
+        is_torn = match is None and (":" in part or (at == len(parts) and "/" in part))
+        if match is not None:
+            pairs.append((match["name"], shown_value(match["value"], match["unit"])))
+        elif form.between == "|" and _TIMES.fullmatch(part):
+            pairs.append(("", sum(float(n) * _SECONDS.get(u, 1) for n, u in _TIME.findall(part))))
+    return pairs, is_torn
+
+
+def _pairs(text: str) -> tuple[list[tuple[str, float | None]], bool]:
+    """The numbers of a dict, and whether it is not closed: its last number may be cut."""
+    found = [(match[1], match[2].strip(), match[3]) for match in _PAIR.finditer(text)]
+    is_torn = not text.rstrip().endswith("}") or (bool(found) and not found[-1][2])
+    pairs = [
+        (name, _shown(value))
+        for name, value, end in found
+        if end and (end != "$") and _is_number(value)
+    ]
+    return pairs, is_torn
+
+
+def _cells(text: str, form: PrintedForm, section: str) -> Iterator[tuple[str, float]]:
+    """Names and values of a row: in one cell, or in two that stand beside each other."""
+    last = ""
+    for cell in re.split(f"[{BORDERS}]", text):
+        name, equals, shown = cell.strip().rpartition("=")
+        if not equals:
+            name, shown, last = last, cell.strip(), cell.strip()
+        value = _shown(shown) if name and re.fullmatch(VALUE, shown) else None
+        if value is not None:
+            yield form.metric(name.strip(), section), value
+
+
+def _is_number(shown: str) -> bool:
+    return re.fullmatch(VALUE, shown.strip("'\"")) is not None
+
+
+def _shown(shown: str) -> float | None:
+    """A number as it was printed, or None; with the type that NumPy and torch show around it."""
+    shown = shown.strip("'\"")
+    wrapped = _WRAPPED.fullmatch(shown)
+    try:
+        return float((wrapped[1] if wrapped else shown).replace(",", ""))
+    except ValueError:
+        return None
+
+
+def shown_value(shown: str, unit: str | None) -> float | None:
+    """What was printed as a number, times in seconds."""
+    value = _shown(shown)
+    return value if value is None or unit is None else value * _SECONDS.get(unit, 1)

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.log_numbers import ns
-from rltrace.importers.log_records import Counted, LogRecord, Torn, is_text
+from rltrace.adapters.log_table import LogRecord, ns
+from rltrace.importers.log_records import Counted, Torn, is_text
 
 MARK = "tfevents"  # what the name of every event file has in it
 

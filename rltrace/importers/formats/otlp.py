@@ -10,16 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rltrace.importers.formats.chrome import lane_of
+from rltrace.adapters.log_table import LoggedProcess, PlacedRow, PlacedSpan, SpanNames, lane_of
 from rltrace.importers.formats.json_text import Objects, read_objects
-from rltrace.importers.placed_events import (
-    LoggedProcess,
-    Names,
-    PlacedRow,
-    PlacedSpan,
-    mapped,
-    read_names,
-)
+from rltrace.importers.placed_events import mapped, read_names
 from rltrace.importers.run_writer import ImportedRun, traced_run
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -117,7 +110,7 @@ def _attributes(holder: Any) -> dict[str, Any]:
     }
 
 
-def _placed(about: Attributes, span: dict[str, Any], stage: Stage, names: Names) -> PlacedSpan:
+def _placed(about: Attributes, span: dict[str, Any], stage: Stage, names: SpanNames) -> PlacedSpan:
     service = str(about.get("service.name", "process"))
     pid = about.get("process.pid", about.get("service.instance.id"))
     name = service if pid is None else f"{service} {pid}"

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rltrace.adapters.log_table import LogRecord, ns
 from rltrace.importers.formats.event_files import fields
-from rltrace.importers.log_numbers import ns
-from rltrace.importers.log_records import LogRecord, Torn, split
+from rltrace.importers.log_records import Torn, split
 
 SUFFIX = ".wandb"  # what the name of every such file ends with
 

@@ -92,7 +92,7 @@ def figures_of(run: OpenedRun) -> tuple[OwnFigure, ...]:
             found += getattr(import_module(module), name).figures
         except Exception:  # somebody else's adapter is broken: `rltrace doctor` says how
             continue
-    for settings in packaged_tables("adapters/settings") if targets else ():
+    for settings in packaged_tables("adapters/*/settings.toml") if targets else ():
         if settings["framework"] in frameworks:
             for figure in settings.get("figure", ()):
                 told: dict[str, Any] = dict(figure)

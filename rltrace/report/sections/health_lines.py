@@ -17,6 +17,7 @@ def cells(summary: Summary) -> Iterator[tuple[str, str]]:
     """`(name, text)` of each; an empty text where there is nothing to say."""
     yield "staleness", _staleness(summary)
     yield "tokens", _tokens(summary)
+    yield "samples", _samples(summary)
     yield "decode", _decode(summary)
     yield "latency", _latency(summary)
     yield "mean reward", _reward(summary)
@@ -63,6 +64,21 @@ def _tokens(summary: Summary) -> str:
         share = trained.zero_advantage_tokens / trained.tokens
         text += f"; {units.share(share)} of those zero advantage"
     return text
+
+
+def _samples(summary: Summary) -> str:
+    """What a log says of samples that no trace has."""
+    logged, parts = summary.logged, []
+    if reward := logged.get("reward"):
+        came = f" → {units.number(reward.last)}" if reward.n > 1 else ""
+        parts.append(f"reward {units.number(reward.first)}{came}")
+    if tokens := logged.get("response_tokens"):
+        parts.append(f"{units.count(tokens.mean)} tokens in the mean")
+    if cut := logged.get("truncated"):
+        parts.append(f"{units.share(cut.mean)} cut off")
+    if lag := logged.get("lag"):
+        parts.append(f"lag {units.number(lag.mean)}")
+    return ", ".join(parts)
 
 
 def _decode(summary: Summary) -> str:

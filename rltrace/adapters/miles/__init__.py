@@ -1,0 +1,1 @@
+"""miles: what its logs say; nothing of it is hooked."""

@@ -1,0 +1,1 @@
+"""mindspeed-rl: what its logs say; nothing of it is hooked."""

@@ -1,0 +1,54 @@
+"""OpenRLHF's logs: how long each part of a step took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rltrace.adapters.log_table import LogRecord, Told, has
+
+GENERATION, BROADCAST, STEP = "timing/generation", "timing/broadcast", "timing/step_total"
+
+_PLACEMENTS = {"True": "colocated", "False": "disaggregated"}
+_LOGGED_SINCE_0_9_8 = "rollout/num_samples"
+_SUM = 1e-6  # TensorBoard keeps 24 bits of a number
+
+
+def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> Told:
+    """The asynchronous trainer is told by a total that is no sum of its parts: by the clock."""
+    version = "0.9.8 or later" if has(records, _LOGGED_SINCE_0_9_8) else "0.9.6 or 0.9.7"
+    if all(_is_sum(record.metrics, told.inside) for record in records):
+        total = "the sum of the four timers: what runs between is in none, nor a checkpoint"
+        return replace(
+            told,
+            trainer="PPOTrainer",
+            placement=_PLACEMENTS.get(settings.get("colocated", ""), ""),
+            version=version,
+            figures={**told.figures, STEP: total},
+        )
+    figures = {
+        BROADCAST: "from before the lock: it waits there for the generation that is running (or, "
+        "with partial rollout, for the engines to pause)",
+        GENERATION: "of the batch that the step trains on, by another process: laid out to end "
+        "when the trainer's own work begins, and over then or before",
+        STEP: "evaluation, and what the trainer waits for it, is left out",
+    }
+    inside = {name: stage for name, stage in told.inside.items() if name != GENERATION}
+    why = f"it takes at most {BROADCAST}, which holds waiting for the engines too"
+    return replace(
+        told,
+        trainer="PPOTrainerAsync",
+        placement="async",
+        version=version,
+        inside={**inside, BROADCAST: "wait"},
+        aside={GENERATION: "rollout"},
+        unknown={"sync": why, **told.unknown},
+        figures={**told.figures, **figures},
+    )
+
+
+def _is_sum(metrics: Mapping[str, float], parts: Mapping[str, str]) -> bool:
+    total = metrics.get(STEP)
+    parts_s = sum(max(metrics.get(name, 0.0), 0.0) for name in parts)
+    return total is None or math.isclose(total, parts_s, rel_tol=_SUM)

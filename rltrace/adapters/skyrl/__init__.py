@@ -1,0 +1,1 @@
+"""SkyRL: what its logs say; nothing of it is hooked."""

@@ -1,0 +1,1 @@
+"""torchtitan: what its logs say; nothing of it is hooked."""

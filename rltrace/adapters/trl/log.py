@@ -1,0 +1,104 @@
+"""TRL's logs: over how many steps an entry is a mean, and how long the blocks of a step took.
+
+Figures of a step are `train/...` in TensorBoard and wandb, bare elsewhere. How long its parts took
+the synchronous trainers tell wandb only, in rows before the step's, one a call; the asynchronous
+ones have it among their figures (TRL's sources, 0.28 to 1.16, and logs of 1.16).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from rltrace.adapters.log_table import LogRecord, whole
+
+_PROFILED = "profiling/Time taken: "  # what timed blocks are logged as: `<class>.<block>` follows
+_PREFIX = "train/"
+_STEP_NAMES = ("train/global_step", "global_step")  # wandb's own step counts its rows
+_EVALUATION = ("eval_", "eval/")  # TensorBoard and wandb have the latter
+_SUMS = ("train_", "total_flos")  # what the last line has, which other formats put beside a step's
+_OF_SAMPLES = ("num_tokens", "completions/"), ("reward",)  # ms-swift repeats the last reward
+_LOGGING_STEPS = "logging_steps"
+_BLOCKS = {"sync_weights", "_calculate_rewards", "compute_loss"}  # and what begins as below
+_GENERATING = ("vLLM.generate", "transformers.generate")
+
+
+def records(found: Iterable[LogRecord], settings: Mapping[str, str]) -> list[LogRecord]:
+    """The records by TRL's own names, each with over how many steps it is a mean."""
+    stated = settings.get(_LOGGING_STEPS)
+    every = _with_steps(_of_steps(found), int(stated) if stated else 1)
+    return [_a_step(record) for record in every]
+
+
+def generating(found: Iterable[LogRecord]) -> tuple[int, ...]:
+    """The steps that generated, where samples of one are used for updates of others, too: only
+    their entries have figures of samples. None where all do."""
+    entries = [record for record in found if _is_of_training(record)]
+    for names in _OF_SAMPLES:
+        made = [one for one in entries if any(name.startswith(names) for name in one.readings)]
+        if made:
+            break
+    if len(made) == len(entries):
+        return ()
+    return tuple(step for one in made for step in range(one.step - one.steps + 1, one.step + 1))
+
+
+def _is_of_training(record: LogRecord) -> bool:
+    """Whether a record with TRL's names is of steps, and not of an evaluation or of the end."""
+    return not _is_evaluation(name for name in record.readings if not name.startswith(_SUMS))
+
+
+def _with_steps(found: Iterable[LogRecord], stated: int) -> list[LogRecord]:
+    """The records, in order, each with over how many steps it is a mean: as many as lie between its
+    number and the one before. Where none stands before (at the begin, after a restart), or a gap is
+    longer than usual and no neighbour's (entries were lost), as many as between most; for one entry
+    alone, as the log's settings have `stated`. An evaluation stands for none."""
+    every = list(found)
+    places = [place for place, record in enumerate(every) if _is_of_training(record)]
+    numbers = [every[place].step for place in places]
+    gaps = [after - before for before, after in itertools.pairwise(numbers)]
+    often = Counter(gap for gap in gaps if gap > 0)
+    usual = max(often, key=lambda gap: (often[gap], -gap), default=stated)
+    for at, place in enumerate(places):
+        gap = gaps[at - 1] if at else 0
+        beside = gaps[max(0, at - 2) : at - 1] + gaps[at : at + 1]
+        steps = gap if 0 < gap <= usual or (gap > usual and gap in beside) else usual
+        every[place] = replace(every[place], steps=max(1, min(steps, numbers[at])))
+    return every
+
+
+def _a_step(record: LogRecord) -> LogRecord:
+    """A record whose blocks, which are sums over its steps, are means as its other figures are."""
+    metrics = {
+        name: value / record.steps if name in _BLOCKS or name.startswith(_GENERATING) else value
+        for name, value in record.metrics.items()
+    }
+    return replace(record, metrics=metrics)
+
+
+def _is_evaluation(names: Iterable[str]) -> bool:
+    """Whether an entry tells of an evaluation, which is no step: it follows that of one."""
+    return all(name == "epoch" or name.startswith(_EVALUATION) for name in names)
+
+
+def _of_steps(found: Iterable[LogRecord]) -> Iterator[LogRecord]:
+    """The records with TRL's own names, each at its step, with blocks on the way added up."""
+    waiting: dict[str, float] = {}
+    for record in found:
+        metrics: dict[str, float] = {}
+        for name, value in record.metrics.items():
+            if name.startswith(_PROFILED):
+                block = name.removeprefix(_PROFILED).partition(".")[2]
+                waiting[block] = waiting.get(block, 0.0) + value
+            else:
+                metrics[name.removeprefix(_PREFIX)] = value
+        numbers = (whole(record.metrics.get(name)) for name in _STEP_NAMES)
+        stated = next((step for step in numbers if step is not None), None)
+        metrics.pop("global_step", None)
+        infinite = {name.removeprefix(_PREFIX): v for name, v in record.not_finite.items()}
+        if metrics or infinite:
+            step = record.step if stated is None else stated
+            timed, waiting = waiting, {}
+            yield LogRecord(step, {**timed, **metrics}, record.real_ns, infinite)

@@ -1,0 +1,342 @@
+"""Logs of how long things took by step, laid out by a framework's table."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from rltrace.adapters.log_table import (
+    LogRecord,
+    Tell,
+    Told,
+    code_of,
+    has,
+    is_time,
+    name_of,
+    table_of,
+    whole,
+)
+from rltrace.importers.log_detection import check_framework, is_of
+from rltrace.importers.log_records import Log, counted, first_of, joined
+from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.vocabulary import Stage
+
+
+def read_durations(log: Log, framework: str) -> ImportedRun:
+    """The run that a log of a framework tells of. Errors: `RltraceError` where there is nothing of
+    the framework's in it."""
+    return lay_out(log, Scheme(framework, table_of(framework)))
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a framework logs: its name and its table."""
+
+    framework: str
+    table: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return name_of(self.framework)
+
+    @property
+    def step(self) -> list[str]:
+        return list(self.table.get("step", []))
+
+    def told(self, records: list[LogRecord], settings: Mapping[str, str]) -> Told:
+        trainers = self.table.get("trainers", [{}])
+        own = next(trainer for trainer in trainers if _is_told(trainer, records))
+        merged: dict[str, Any] = {
+            part: {**own.get(part, {}), **self.table.get(part, {})}
+            for part in ("inside", "aside", "after", "holds", "unknown", "figures")
+        }
+        found = Told(own.get("name", ""), own.get("placement", ""), **merged)
+        tell: Tell | None = code_of(self.framework, "tell")
+        return found if tell is None else tell(found, records, settings)
+
+
+def _is_told(trainer: Mapping[str, Any], records: list[LogRecord]) -> bool:
+    def typical(name: str) -> float:
+        found = [record.metrics[name] for record in records if name in record.metrics]
+        return median(found) if found else 0.0
+
+    if "longer" in trainer:
+        first, second = map(typical, trainer["longer"])
+        return first > 1.02 * second
+    wanted = "with" not in trainer or has(records, *trainer["with"])
+    return wanted and not has(records, *trainer.get("without", ()))
+
+
+def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
+    """The run that a log tells of. Errors: `RltraceError` when it is no log of the framework's."""
+    own_names = code_of(scheme.framework, "records")
+    found = log.records if own_names is None else own_names(log.records, log.settings)
+    records, _ = joined(_numbered(found, scheme.table))
+    if not records:
+        missing = f"{log.path} holds no metrics of {scheme.name}: no numbers of a step"
+        skipped = f" (skipped: {'; '.join(log.skipped)})" if log.skipped else ""
+        raise RltraceError(missing + skipped)
+    check_framework(log, scheme.framework)
+    told = scheme.told(records, log.settings)
+    names = {name for record in records for name in record.metrics}
+    if not names & {*scheme.step, *told.timers} and not is_of(log, scheme.framework):
+        kinds = sorted({name.split("/")[0] for name in names})
+        raise RltraceError(
+            f"{log.path} is no log of {scheme.name}'s trainer: it has no timer of its (what it has "
+            f"begins with {', '.join(kinds[:6]) or 'nothing'})"
+        )
+    lengths = _lengths(records, scheme, told)
+    some = any(length is not None for length in lengths)  # else all are laid out by their parts
+    steps = tuple(
+        step
+        for record, length in zip(records, lengths, strict=True)
+        for step in _repeated(_step(record, length, told, scheme, some), record.steps)
+    )
+    generates = code_of(scheme.framework, "generating")
+    generating = () if generates is None or told.placement == "async" else generates(records)
+    differ = _by_difference(steps, generating, scheme.table)
+    return ImportedRun(
+        log=log,
+        framework=scheme.framework,
+        version=told.version,
+        trainer=told.trainer,
+        placement=told.placement,
+        steps=differ or steps,
+        not_logged=tuple(_not_logged(scheme, told, records)),
+        notes=tuple((name, what) for name, what in told.figures.items() if name in names),
+        oddities=(*_oddities(records, steps, scheme, told), *[_DIFFERENCE] * bool(differ)),
+        steps_a_mean=_usual_steps(records),
+        generating=() if differ else generating,
+        known=_known(scheme.table, names),
+        waits_for={
+            name.removeprefix(scheme.table.get("prefix", "")): stage
+            for name, stage in scheme.table.get("waits_for", {}).items()
+        },
+    )
+
+
+_DIFFERENCE = (
+    "generation with scoring is how much longer the steps are that generate than those that do not"
+)
+
+
+def _by_difference(
+    steps: tuple[ImportedStep, ...], generating: tuple[int, ...], table: Mapping[str, Any]
+) -> tuple[ImportedStep, ...]:
+    """The steps with generation and what is left of them, where no timer tells either, but some
+    generate and some do not; none where that does not tell."""
+    rest = table.get("rest")
+    others = [s.seconds for s in steps if s.number not in generating and s.seconds is not None]
+    if not generating or not rest or len(others) < 1 or any(step.inside for step in steps):
+        return ()
+    usual = median(others)
+    made = [s for s in steps if s.number in generating and s.seconds is not None]
+    if not made or min(step.seconds or 0.0 for step in made) <= usual:
+        return ()
+    found = []
+    for step in steps:
+        more_s = max(0.0, (step.seconds or 0.0) - usual) if step in made else 0.0
+        parts = [Timed(Stage.ROLLOUT, "generation and scoring", more_s)] * bool(more_s)
+        if step.seconds is not None:
+            parts.append(Timed(Stage[rest.upper()], "the rest of the step", step.seconds - more_s))
+        found.append(replace(step, inside=tuple(parts)))
+    return tuple(found)
+
+
+def _known(table: Mapping[str, Any], names: set[str]) -> dict[str, str]:
+    """What is known by another name -> the framework's, of what the log has."""
+    every = {
+        what: [name for name in known if name in names]
+        for what, known in table.get("known", {}).items()
+    }
+    return {what: found[0] for what, found in every.items() if found}
+
+
+def _usual_steps(records: Iterable[LogRecord]) -> int:
+    """Over how many steps most records are means that are means at all; else 1."""
+    found = Counter(record.steps for record in records if record.steps > 1)
+    return found.most_common(1)[0][0] if found else 1
+
+
+def _repeated(step: ImportedStep, times: int) -> list[ImportedStep]:
+    """The steps that one stands for: all as long as it, and its readings at the last."""
+    if step.seconds is None:
+        return [step]
+    each_ns = round(1e9 * (step.seconds + sum(part.seconds for part in step.after)))
+    silent = [
+        replace(
+            step,
+            number=step.number - left,
+            counters={},
+            real_ns=None if step.real_ns is None else max(1, step.real_ns - left * each_ns),
+        )
+        for left in range(times - 1, 0, -1)
+    ]
+    return [*silent, step]
+
+
+def _numbered(records: Iterable[LogRecord], table: Mapping[str, Any]) -> Iterator[LogRecord]:
+    """The records by the framework's own names, each at the step that it states. If any states one,
+    those that do not are of something else (an optimizer's update, say) and left out."""
+    cut, numbers, every = table.get("cut", ""), table.get("numbers", ()), list(records)
+    older = [(old, new) for old, new in table.get("older", {}).items() if not has(every, f"{new}*")]
+
+    def own(name: str) -> str:
+        name = name.removeprefix(cut)
+        return next(
+            (new + name.removeprefix(old) for old, new in older if name.startswith(old)), name
+        )
+
+    bare = [
+        replace(
+            record,
+            metrics={own(name): value for name, value in record.metrics.items()},
+            not_finite={own(name): value for name, value in record.not_finite.items()},
+        )
+        for record in every
+    ]
+    is_stated = bool(numbers) and has(bare, *numbers)
+    for record in bare:
+        stated = [whole(record.metrics.pop(name)) for name in numbers if name in record.metrics]
+        if stated and stated[0] is not None:
+            yield replace(record, step=stated[0])
+        elif not is_stated:
+            yield record
+
+
+def _lengths(records: list[LogRecord], scheme: Scheme, told: Told) -> list[float | None]:
+    """How long each step took, in seconds, as far as the log has it; else as long as its parts, if
+    the loop's two ends are among them, generation and training."""
+    found = [
+        next((record.metrics[name] for name in scheme.step if name in record.metrics), None)
+        for record in records
+    ]
+    if scheme.table.get("previous"):
+        found = [*found[1:], None]
+    lengths = [value if value and is_time(value) else None for value in found]
+    if adds_up(records, scheme, told):
+        for at, record in enumerate(records):
+            parts_s = sum(_own(record, name, told.holds) for name in told.inside)
+            lengths[at] = lengths[at] or parts_s or None
+    return lengths
+
+
+def adds_up(records: list[LogRecord], scheme: Scheme, told: Told) -> bool:
+    """Whether a step whose length is not logged is taken to be as long as its timers together."""
+    if not scheme.step or scheme.table.get("previous"):
+        return True
+    if has(records, *scheme.step) or scheme.table.get("complete"):
+        return False
+    stages = {stage for name, stage in told.inside.items() if has(records, name)}
+    return "train" in stages and not stages.isdisjoint({"rollout", "wait"})
+
+
+def _step(
+    record: LogRecord, length: float | None, told: Told, scheme: Scheme, some: bool
+) -> ImportedStep:
+    prefix, stages = scheme.table.get("prefix", ""), told.timers
+
+    def timed(names: Iterable[str]) -> tuple[Timed, ...]:
+        took = {name: _own(record, name, told.holds) for name in names}
+        return tuple(
+            Timed(stages[name], name.removeprefix(prefix), seconds)
+            for name, seconds in took.items()
+            if seconds > 0
+        )
+
+    parts = timed(told.aside), timed(told.inside), timed(told.after)
+    if length is None and some:
+        parts = (), (), ()
+    return ImportedStep(record.step, length, *parts, record.readings, record.real_ns)
+
+
+def _own(record: LogRecord, name: str, holds: Mapping[str, list[str]]) -> float:
+    """How long a timer ran without those that ran within it, in seconds; 0 where not at all."""
+    took = record.metrics.get(name, -1.0)
+    if not is_time(took):
+        return 0.0
+    within = sum(max(record.metrics.get(inner, 0.0), 0.0) for inner in holds.get(name, ()))
+    return max(took - within, 0.0)
+
+
+def _not_logged(
+    scheme: Scheme, told: Told, records: list[LogRecord]
+) -> Iterator[tuple[Stage | None, str]]:
+    logged = {name for record in records for name in record.readings}
+    usable = {name for r in records for name, value in r.metrics.items() if is_time(value)}
+    seen = {stage for name, stage in told.timers.items() if name in usable}
+    for name, stage in told.timers.items():
+        if name in logged - usable:
+            yield stage, f"what the log has as {name} is never a usable time"
+    said = {Stage[stage.upper()]: why for stage, why in told.unknown.items()}
+    yield from ((stage, why) for stage, why in said.items() if stage not in seen)
+    for stage in dict.fromkeys(told.timers.values()):
+        own = [name for name, of in told.timers.items() if of == stage and name not in logged]
+        if stage in seen or stage in said or stage > Stage.SWITCH or not own:
+            continue
+        if not scheme.table.get("complete"):
+            yield stage, f"the log has no {' or '.join(own[:3])}"
+    yield None, "lag and length of each trajectory (counters: what the framework has of a step)"
+    yield from ((None, what) for what in NEVER_LOGGED)
+
+
+def _oddities(
+    records: list[LogRecord], steps: tuple[ImportedStep, ...], scheme: Scheme, told: Told
+) -> Iterator[str]:
+    end = "when each was logged" if steps[0].real_ns else "the log's last change, gaps unknown"
+    yield (
+        "times are laid out from durations, and nothing is said to overlap: the order in a step "
+        f"is {scheme.name}'s, its end is {end}"
+    )
+    if (usual := _usual_steps(records)) > 1:
+        yield (
+            f"figures are means over {usual} steps: each of these is laid out as long as the mean, "
+            "so how they differ is not known, and readings stand at the last of them"
+        )
+    if adds_up(records, scheme, told):
+        yield "a step is as long as its timers together: what runs between them is in none"
+    timers = {*told.timers, *scheme.step}
+    odd = Counter(
+        name
+        for record in records
+        for name, value in record.metrics.items()
+        if name in timers and not is_time(value)
+    )
+    if odd:
+        yield f"timers that show what no clock can are left out: {counted(odd)}"
+    lengthless = [
+        s.number for s in steps if s.seconds is None and not timers.isdisjoint(s.counters)
+    ]
+    if lengthless:
+        known = (
+            "only how long their timed parts took"
+            if any(s.inside for s in steps)
+            else "nothing else"
+        )
+        yield f"steps whose length the log does not have, {known}: {first_of(lengthless)}"
+    over = [step for step in steps if step.is_overfull]
+    if over:
+        parts_s = sum(part.seconds for step in over for part in step.inside)
+        steps_s = sum(step.seconds or 0.0 for step in over)
+        numbers = first_of([step.number for step in over])
+        yield (
+            f"steps whose timers add up to more than the step, {parts_s:.4g} s in {steps_s:.4g} s: "
+            f"{numbers}. Some ran at once, and which is not known"
+        )
+    for name, inner in told.holds.items():
+        longer = [
+            r
+            for r in records
+            if sum(r.metrics.get(n, 0.0) for n in inner) > 1.01 * r.metrics.get(name, math.inf)
+        ]
+        if longer:
+            within_s = sum(r.metrics.get(n, 0.0) for r in longer for n in inner)
+            yield (
+                f"{name}, {sum(r.metrics[name] for r in longer):.4g} s, takes less than what runs "
+                f"within it, {within_s:.4g} s: steps {first_of([r.step for r in longer])}"
+            )

@@ -1,1 +1,0 @@
-"""What the logs of a framework say beyond its table in schemes.toml."""

@@ -1,0 +1,155 @@
+"""A log of any kind as the run that it tells of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rltrace.adapters.log_table import (
+    PlacedRow,
+    PlacedSpan,
+    SpanNames,
+    code_of,
+    log_tables,
+    table_of,
+)
+from rltrace.importers.durations import read_durations
+from rltrace.importers.formats import chrome, json_lines, otlp
+from rltrace.importers.formats.json_text import read_all, read_objects
+from rltrace.importers.log_detection import (
+    MAPPED,
+    NEEDS_MAPPING,
+    importers,
+    looks_like,
+    told_by_form,
+    whose,
+)
+from rltrace.importers.log_files import read_log
+from rltrace.importers.log_records import Log, begins_with, files_of
+from rltrace.importers.run_writer import ImportedRun, traced_run
+from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
+from rltrace.trace.vocabulary import Stage
+
+
+def read_run(
+    path: Path, framework: str = "", mapping: Path | None = None, job: int | None = None
+) -> ImportedRun:
+    """The run of a log: of the framework that is named, or of the one that it looks like. `mapping`
+    says what the names of a generic trace mean; `job` counts those that wrote into one log, from 1,
+    and is the last by default. Errors: `RltraceError` for an unknown framework, a log that cannot
+    be used, a mapping that is missing or not wanted."""
+    if framework and framework not in importers():
+        near = did_you_mean(framework, *importers())
+        known = ", ".join(importers())
+        raise WrongUsage(f"there is no importer for {framework!r}{near}: known are {known}")
+    framework, log = (framework, None) if framework else _recognised(path)
+    if mapping is not None and framework not in MAPPED:
+        raise WrongUsage(f"{framework} names its own stages: --map is for {' and '.join(MAPPED)}")
+    if mapping is None and framework in NEEDS_MAPPING:
+        raise WrongUsage(f"what the names in {path} mean has to be said: give a file with --map")
+    try:
+        if framework == "otlp":
+            return otlp.read(path, mapping)
+        if mapping is not None:
+            return chrome.read(path, mapping)
+        return _read(path, framework, log, job)
+    except RltraceError as error:
+        hint = "" if "rltrace import" in str(error) else looks_like(path, framework)
+        if not hint:
+            raise
+        raise WrongUsage(f"{error}; {hint}") from None
+
+
+def _recognised(path: Path) -> tuple[str, Log | None]:
+    """Whose log it is, and the log where it had to be read to tell. Errors: `RltraceError`."""
+    if found := told_by_form(path):
+        return found, None
+    for framework, table in log_tables().items():
+        own = [*table.get("objects", ()), *filter(None, [table.get("history")])]
+        if path.is_dir() and any(files_of(path, b"", *entry["files"]) for entry in own):
+            return framework, None
+    log = read_log(path, _settings(*log_tables()))
+    if named := whose(log):
+        return named, log
+    names = sorted({name for record in log.records for name in record.metrics})
+    has = f"it has {', '.join(names[:4])}" if names else "no figure of a step was found in it"
+    raise RltraceError(f"{path} is no log that rltrace knows ({has}): name its framework with --as")
+
+
+def _settings(*frameworks: str) -> dict[str, re.Pattern[str]]:
+    """What to look for in the configuration that a log shows."""
+    told = (table_of(framework).get("settings", {}) for framework in frameworks)
+    return {name: re.compile(pattern) for one in told for name, pattern in one.items()}
+
+
+def _read(path: Path, framework: str, log: Log | None, job: int | None) -> ImportedRun:
+    table = log_tables()[framework]
+    for entry in table.get("objects", ()):
+        files = files_of(path, entry["mark"].encode(), *entry["files"])
+        if files or not table_of(framework).keys() & {"inside", "trainers"}:
+            files = files or [path]
+            return _of_objects(path, framework, entry, files)
+    if history := table.get("history"):
+        state = path / history["files"][0] if path.is_dir() else path
+        marks = (f'"{key}"'.encode() for key in (history["array"], *history["beside"]))
+        if state.is_file() and (state.name in history["files"] or begins_with(state, *marks)):
+            log = json_lines.read_history(
+                state, history["files"][0], history["array"], table.get("sums", ())
+            )
+    if log is None:
+        log = read_log(path, _settings(framework), table.get("like", framework))
+    return read_durations(_one_job(log, job), framework)
+
+
+def _of_objects(
+    path: Path, framework: str, entry: dict[str, Any], files: list[Path]
+) -> ImportedRun:
+    """The run of JSON objects of a framework's own."""
+    read, placement = code_of(framework, entry["read"]), entry.get("placement", "")
+    if entry.get("form") == "chrome":
+        if len(files) > 1:
+            said = f"{path} holds events of several processes, each with a clock of its own: name "
+            raise WrongUsage(f"{said}one of {', '.join(file.name for file in files[:5])}")
+        names = SpanNames(
+            log_tables()[framework]["spans"], framework, placement, tuple(entry["steps"])
+        )
+        objects = read_objects(files[0])
+        events = [*objects.objects, *read(objects.objects)]
+        return chrome.lay_out(files[0], replace(objects, objects=events), names, entry["trainer"])
+    lines = read_all(files)
+    found: list[PlacedSpan | PlacedRow | str] = list(read(lines.objects))
+    return traced_run(
+        path,
+        framework,
+        entry["trainer"],
+        entry["kind"],
+        [one for one in found if isinstance(one, PlacedSpan)],
+        lines,
+        rows=[one for one in found if isinstance(one, PlacedRow)],
+        placement=placement,
+        unknown=[(Stage[stage.upper()], why) for stage, why in entry.get("unknown", {}).items()],
+        notes=(*(one for one in found if isinstance(one, str)), *entry.get("notes", ())),
+    )
+
+
+def _one_job(log: Log, job: int | None) -> Log:
+    """The log of one job. Where step numbers begin again at the first, or before it, another job
+    wrote on; one that goes on from a checkpoint begins later. Errors: `WrongUsage` for no such."""
+    starts = [0]
+    for at, record in enumerate(log.records):
+        first, last = log.records[starts[-1]], log.records[at - 1]
+        if at - starts[-1] > 1 and record.step <= first.step and last.step > first.step:
+            starts.append(at)
+    if job is not None and not 1 <= job <= len(starts):
+        raise WrongUsage(f"{log.path} holds {len(starts)} jobs: there is no job {job}")
+    if len(starts) == 1:
+        return log
+    chosen = job or len(starts)
+    bounds = [*starts, len(log.records)]
+    parts = [log.records[a:b] for a, b in pairwise(bounds)]
+    steps = ", ".join(f"{part[0].step} to {part[-1].step}" for part in parts)
+    said = f"{len(starts)} jobs are in it (steps {steps}): this is the {chosen}., --job N another"
+    return replace(log, records=parts[chosen - 1], skipped=(*log.skipped, said))

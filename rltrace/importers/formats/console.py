@@ -460,24 +460,25 @@ def _masked(text: str) -> str:
 
 def _joined(record: _Open, text: str, is_wide: bool) -> str | None:
     """The text of items with the next line's; None where they do not go on in it."""
-    between = record.form.between
-    divides = re.compile(
-        rf"\s+{re.escape(between)}\s|^{re.escape(between)}\s|\s{re.escape(between)}$"
-    )
+    between, labels = record.form.between, record.form.labels
+    sign = re.escape(between)
     tail = _parts(record.text, between)[-1] if record.text else ""
     if text.startswith(f"{between} ") or record.text.endswith(f" {between}") or text == between:
         return f"{record.text} {text}"
+    first, *rest = _parts(text, between)
     if not record.text:
-        return text if _ITEM.fullmatch(text.split(f" {between} ", maxsplit=1)[0]) else None
-    if divides.search(text):
-        parts = _parts(text, between)
-        return record.text + text if any(map(_ITEM.fullmatch, parts[1:])) else None
+        return text if _ITEM.fullmatch(first) else None
+    # A name of several words may have been broken between two of them.
+    spaced = _ITEM.fullmatch(f"{tail} {first}")
+    space = " " * (spaced is not None and spaced["name"] in labels)
+    if re.search(rf"\s{sign}\s|\s{sign}$", text):
+        return record.text + space + text if any(map(_ITEM.fullmatch, rest)) else None
     is_item = _ITEM.fullmatch(text)
     if is_item and "/" in is_item["name"] and _ITEM.fullmatch(tail):
         return f"{record.text} {between} {text}"  # one a line
-    whole = _ITEM.fullmatch(tail + text)
+    whole = _ITEM.fullmatch(tail + space + text)
     if whole and not whole["rest"] and (is_wide or not _ITEM.fullmatch(tail)):
-        return record.text + text
+        return record.text + space + text
     return None
 
 

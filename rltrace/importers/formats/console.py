@@ -20,54 +20,29 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
 from rltrace.adapters.log_table import LogRecord, log_tables
 from rltrace.importers.formats import json_lines
+from rltrace.importers.formats.printed_figures import (
+    BORDERS,
+    ITEM,
+    LINE,
+    Pairs,
+    bare,
+    cells_of,
+    cleaned,
+    items_of,
+    pairs_of,
+    parts_of,
+    shown_value,
+)
 from rltrace.importers.formats.printed_settings import PrintedSettings
 from rltrace.importers.log_records import Counted, number, split
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-# What programs put before a line: a process, a clock, a rank, a level, a place in the code.
-_BEFORE = re.compile(
-    r"\s*(?:\([^()]{1,80}\bpid=\d+[^()]*\)|\(\w{1,20}\)(?=\s+\d{8}-)|\[\w{1,20}\]"
-    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
-    r"|\d{8}-\d\d:\d\d:\d\d\.\d+|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?|\d{1,4}:(?=\s)"
-    r"|\[?(?:INFO|WARNING|SUCCESS|DEBUG)\]?:?|[\w-]+\.py:\d+\s*[-:]?|>{1,3}(?=\s))(?=\s|$)"
-)
-_REAL = r"[-+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
-VALUE = (
-    rf"(?:{_REAL}|[-+]?(?:nan|inf|NaN|Infinity)|None|True|False|np\.\w+\([^()]*\)|tensor\([^()]*\))"
-)
-_WRAPPED = re.compile(r"(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
-UNIT = r"(?:\s?(?P<unit>ms|µs|us|sec(?:onds?)?|s|min|%)(?=$|[\s)]))?"
-_REST = r"(?P<rest>\s.*)?$"  # somebody's remark, or a unit that is none of time
-_ITEM = re.compile(rf"(?P<name>[^\s:=][^|]*?)\s?[:=]\s*(?P<value>{VALUE}){UNIT}{_REST}")
-_BARE = re.compile(rf"(?P<name>[A-Za-z][^|:=]*?) (?P<value>{_REAL}){UNIT}{_REST}")
-_TIMES = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|d|h|m|s)(?:\s|$))+")
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
-_SECONDS = {
-    "ms": 1e-3,
-    "µs": 1e-6,
-    "us": 1e-6,
-    "min": 60,
-    "m": 60,
-    "h": 3600,
-    "d": 86400,
-    "%": 0.01,
-}
-# Matches whatever comes, so that no text is looked at twice; what is not closed is no pair.
-_PAIR = re.compile(
-    r"['\"]([^'\"]*)['\"]\s*:\s*('[^']*'|\"[^\"]*\"|(?:[^,(){}]|\([^()]*\))*)(,|\}|$)?"
-)
 _ELIDED = re.compile(r"(?:[,{]|\.)\s*(?:\.\.\.|…)")
 _HEADING = re.compile(r"\W*([A-Za-z][\w ]*?)\W*:?\W*")
-BORDERS = "│|┃║"
-_LINE = re.compile(
-    r"(?P<lead>\s*(?:[•*-]\s+)?)(?P<name>\S.*?)\s*:\s*" rf"(?P<value>{VALUE}){UNIT}{_REST}"
-)
 _ROW = tuple(BORDERS + "├┤╞╡+")  # what a row begins and ends with
 _FRAGMENT = re.compile(r"[\w./@+-]{1,60}")
 _MOST_TEXT = 1 << 18  # characters of a record
@@ -89,6 +64,10 @@ class PrintedForm:
 
     def metric(self, label: str, section: str = "") -> str:
         return self.labels.get(label) or self.sections.get(section, "") + label
+
+    def cells(self, row: str, section: str) -> Iterator[tuple[str, float]]:
+        """The metrics of a table's row, and their values."""
+        return ((self.metric(name, section), value) for name, value in cells_of(row))
 
     def is_known(self, name: str) -> bool:
         return name in self.known
@@ -234,7 +213,7 @@ class _Reader:
             elif form.shape == "items":
                 self._open.text = text
             elif form.shape == "rows":
-                self._open.pairs += _cells(text, form, "")
+                self._open.pairs += form.cells(text, "")
 
     def _timer(self, form: PrintedForm, name: str, seconds: float) -> None:
         """A timer that ended. That of the step is the last of a record, which is counted."""
@@ -249,7 +228,7 @@ class _Reader:
         """Whether the open record goes on in a line, which is then taken in."""
         record = self._open
         assert record is not None
-        line_ = _bare(line, record.before)
+        line_ = bare(line, record.before)
         if record.lines > _MOST_LINES or len(record.text) > _MOST_TEXT:
             return False
         shape = record.form.shape
@@ -285,13 +264,13 @@ class _Reader:
         record.text += text
 
     def _in_lines(self, record: _Open, line: str) -> bool:
-        match = _LINE.fullmatch(line.rstrip())
+        match = LINE.fullmatch(line.rstrip())
         if match is None:
             text = line.strip()
             if (
                 record.text
                 and not line.startswith((" ", "\t"))
-                and (whole := _LINE.fullmatch(f"{record.text}{text}"))
+                and (whole := LINE.fullmatch(f"{record.text}{text}"))
             ):
                 match, record.text = whole, ""
             elif text.startswith(("•", "-", "*")) and len(text) > 1:
@@ -337,7 +316,7 @@ class _Reader:
             heading = _HEADING.fullmatch(text.strip("├┤╞╡─═┼╪+ "))
             record.section = heading[1] if heading else record.section
             return
-        for name, value in _cells(text, record.form, record.section):
+        for name, value in record.form.cells(text, record.section):
             if name in dict(record.pairs):  # the next table
                 self._close()
                 record = self._open = _Open(record.form, None, record.before, at=record.at)
@@ -345,7 +324,7 @@ class _Reader:
 
     def _other(self, at: int, line: str) -> None:
         """A line in which no form begins and no record goes on: JSON, a table, or anything."""
-        text = _bare(line, "").strip()
+        text = bare(line, "").strip()
         if text.startswith("{") and (found := json_lines.record_of(text)) is not None:
             record, not_finite = found
             self._found.not_finite.update(not_finite)
@@ -363,7 +342,7 @@ class _Reader:
     def _table(self, at: int, text: str) -> None:
         """A row before which nothing said the step."""
         for form in printed_forms():
-            if form.shape == "rows" and any(form.is_known(n) for n, _ in _cells(text, form, "")):
+            if form.shape == "rows" and any(form.is_known(n) for n, _ in form.cells(text, "")):
                 self._close()
                 self._open = _Open(form, None, "", at=at)
                 self._in_rows(self._open, text)
@@ -374,16 +353,16 @@ class _Reader:
         if record is None:
             return
         form, is_torn = record.form, False
-        pairs: list[tuple[str, float | None]] = list(record.pairs)
+        pairs: Pairs = list(record.pairs)
         if form.shape == "items":
-            pairs, is_torn = _items(record.text, form)
+            pairs, is_torn = items_of(record.text, form.between)
             if pairs and not is_torn:
                 fragment = _FRAGMENT.fullmatch(next_line.strip())
                 number_goes_on = fragment and fragment[0][0] in "0123456789.e"
                 if is_last or is_cut or number_goes_on:
                     pairs, is_torn = pairs[:-1], True
         elif form.shape == "dict":
-            pairs, is_torn = _pairs(record.text)
+            pairs, is_torn = pairs_of(record.text)
             if _ELIDED.search(record.text):
                 self._elided.add(record.at)
         if is_torn and is_last:
@@ -393,7 +372,7 @@ class _Reader:
         if pairs:
             self._keep(record, pairs)
 
-    def _keep(self, record: _Open, pairs: list[tuple[str, float | None]]) -> None:
+    def _keep(self, record: _Open, pairs: Pairs) -> None:
         table = log_tables()[record.form.framework]
         named = [(record.form.labels.get(name, name), value) for name, value in pairs]
         metrics, infinite = split(named)
@@ -426,121 +405,25 @@ def _apart(
             end = match.end()
 
 
-def cleaned(line: str) -> str:
-    """A line without colours, NULs, and what a program of Windows made of its UTF-8."""
-    line = _ANSI.sub("", line) if "\x1b" in line else line
-    if "\u00e2" in line:
-        with suppress(UnicodeError):
-            line = b"".join(map(_as_cp1252, line)).decode()
-    return line.rstrip().replace("\0", "")
-
-
-def _as_cp1252(sign: str) -> bytes:
-    try:
-        return sign.encode("cp1252")
-    except UnicodeEncodeError:
-        return sign.encode("latin-1")
-
-
-def _bare(line: str, before: str) -> str:
-    """A line without what programs put before it, and without what stands there in the line in
-    which the record began."""
-    if before and len(before) <= 120 and _masked(line[: len(before)]) == _masked(before):
-        line = line[len(before) :]
-        return line[1:] if line.startswith(" ") else line
-    while (match := _BEFORE.match(line)) and match.end():
-        line = line[match.end() :]
-        line = line[1:] if line.startswith(" ") else line
-    return line
-
-
-def _masked(text: str) -> str:
-    return re.sub(r"\d", "0", text)
-
-
 def _joined(record: _Open, text: str, is_wide: bool) -> str | None:
     """The text of items with the next line's; None where they do not go on in it."""
     between, labels = record.form.between, record.form.labels
     sign = re.escape(between)
-    tail = _parts(record.text, between)[-1] if record.text else ""
+    tail = parts_of(record.text, between)[-1] if record.text else ""
     if text.startswith(f"{between} ") or record.text.endswith(f" {between}") or text == between:
         return f"{record.text} {text}"
-    first, *rest = _parts(text, between)
+    first, *rest = parts_of(text, between)
     if not record.text:
-        return text if _ITEM.fullmatch(first) else None
+        return text if ITEM.fullmatch(first) else None
     # A name of several words may have been broken between two of them.
-    spaced = _ITEM.fullmatch(f"{tail} {first}")
+    spaced = ITEM.fullmatch(f"{tail} {first}")
     space = " " * (spaced is not None and spaced["name"] in labels)
     if re.search(rf"\s{sign}\s|\s{sign}$", text):
-        return record.text + space + text if any(map(_ITEM.fullmatch, rest)) else None
-    is_item = _ITEM.fullmatch(text)
-    if is_item and "/" in is_item["name"] and _ITEM.fullmatch(tail):
+        return record.text + space + text if any(map(ITEM.fullmatch, rest)) else None
+    is_item = ITEM.fullmatch(text)
+    if is_item and "/" in is_item["name"] and ITEM.fullmatch(tail):
         return f"{record.text} {between} {text}"  # one a line
-    whole = _ITEM.fullmatch(tail + space + text)
-    if whole and not whole["rest"] and (is_wide or not _ITEM.fullmatch(tail)):
+    whole = ITEM.fullmatch(tail + space + text)
+    if whole and not whole["rest"] and (is_wide or not ITEM.fullmatch(tail)):
         return record.text + space + text
     return None
-
-
-def _parts(text: str, between: str) -> list[str]:
-    """What stands between the signs, which have a space on one side at least: a minus has none."""
-    sign = re.escape(between)
-    around = rf"(?<=\s){sign}(?!\d)|{sign}(?=\s|$)|^{sign}(?!\d)"
-    return [part.strip() for part in re.split(sign if between == "," else around, text)]
-
-
-def _items(text: str, form: PrintedForm) -> tuple[list[tuple[str, float | None]], bool]:
-    """The items of a text, and whether its end is none, or a name that nothing follows."""
-    pairs, is_torn, parts = [], False, list(filter(None, _parts(text, form.between)))
-    for at, part in enumerate(parts, 1):
-        match = _ITEM.fullmatch(part) or (form.between == "|" and _BARE.fullmatch(part)) or None
-        is_torn = match is None and (":" in part or (at == len(parts) and "/" in part))
-        if match is not None:
-            pairs.append((match["name"], shown_value(match["value"], match["unit"])))
-        elif form.between == "|" and _TIMES.fullmatch(part):
-            pairs.append(("", sum(float(n) * _SECONDS.get(u, 1) for n, u in _TIME.findall(part))))
-    return pairs, is_torn
-
-
-def _pairs(text: str) -> tuple[list[tuple[str, float | None]], bool]:
-    """The numbers of a dict, and whether it is not closed: its last number may be cut."""
-    found = [(match[1], match[2].strip(), match[3]) for match in _PAIR.finditer(text)]
-    is_torn = not text.rstrip().endswith("}") or (bool(found) and not found[-1][2])
-    pairs = [
-        (name, _shown(value))
-        for name, value, end in found
-        if end and (end != "$") and _is_number(value)
-    ]
-    return pairs, is_torn
-
-
-def _cells(text: str, form: PrintedForm, section: str) -> Iterator[tuple[str, float]]:
-    """Names and values of a row: in one cell, or in two that stand beside each other."""
-    last = ""
-    for cell in re.split(f"[{BORDERS}]", text):
-        name, equals, shown = cell.strip().rpartition("=")
-        if not equals:
-            name, shown, last = last, cell.strip(), cell.strip()
-        value = _shown(shown) if name and re.fullmatch(VALUE, shown) else None
-        if value is not None:
-            yield form.metric(name.strip(), section), value
-
-
-def _is_number(shown: str) -> bool:
-    return re.fullmatch(VALUE, shown.strip("'\"")) is not None
-
-
-def _shown(shown: str) -> float | None:
-    """A number as it was printed, or None; with the type that NumPy and torch show around it."""
-    shown = shown.strip("'\"")
-    wrapped = _WRAPPED.fullmatch(shown)
-    try:
-        return float((wrapped[1] if wrapped else shown).replace(",", ""))
-    except ValueError:
-        return None
-
-
-def shown_value(shown: str, unit: str | None) -> float | None:
-    """What was printed as a number, times in seconds."""
-    value = _shown(shown)
-    return value if value is None or unit is None else value * _SECONDS.get(unit, 1)

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from functools import cache
 
 from rltrace.adapters.log_table import LogRecord, log_tables
-from rltrace.importers.formats.console import BORDERS, UNIT, VALUE, PrintedLog, cleaned, shown_value
+from rltrace.importers.formats.console import PrintedLog
+from rltrace.importers.formats.printed_figures import BORDERS, UNIT, VALUE, cleaned, shown_value
 from rltrace.importers.log_records import number, split
 
 _STEP = re.compile(

@@ -1,0 +1,135 @@
+"""Names and numbers as a console prints them, and what stands around them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# What programs put before a line: a process, a clock, a rank, a level, a place in the code.
+_BEFORE = re.compile(
+    r"\s*(?:\([^()]{1,80}\bpid=\d+[^()]*\)|\(\w{1,20}\)(?=\s+\d{8}-)|\[\w{1,20}\]"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
+    r"|\d{8}-\d\d:\d\d:\d\d\.\d+|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?|\d{1,4}:(?=\s)"
+    r"|\[?(?:INFO|WARNING|SUCCESS|DEBUG)\]?:?|[\w-]+\.py:\d+\s*[-:]?|>{1,3}(?=\s))(?=\s|$)"
+)
+_REAL = r"[-+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+VALUE = (
+    rf"(?:{_REAL}|[-+]?(?:nan|inf|NaN|Infinity)|None|True|False|np\.\w+\([^()]*\)|tensor\([^()]*\))"
+)
+_WRAPPED = re.compile(r"(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
+UNIT = r"(?:\s?(?P<unit>ms|µs|us|sec(?:onds?)?|s|min|%)(?=$|[\s)]))?"
+_REST = r"(?P<rest>\s.*)?$"  # somebody's remark, or a unit that is none of time
+ITEM = re.compile(rf"(?P<name>[^\s:=][^|]*?)\s?[:=]\s*(?P<value>{VALUE}){UNIT}{_REST}")
+_BARE = re.compile(rf"(?P<name>[A-Za-z][^|:=]*?) (?P<value>{_REAL}){UNIT}{_REST}")
+_TIMES = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|d|h|m|s)(?:\s|$))+")
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
+_SECONDS = {"ms": 1e-3, "µs": 1e-6, "us": 1e-6, "min": 60, "m": 60, "h": 3600, "d": 86400}
+_SECONDS |= {"%": 0.01}
+# Matches whatever comes, so that no text is looked at twice; what is not closed is no pair.
+_PAIR = re.compile(
+    r"['\"]([^'\"]*)['\"]\s*:\s*('[^']*'|\"[^\"]*\"|(?:[^,(){}]|\([^()]*\))*)(,|\}|$)?"
+)
+BORDERS = "│|┃║"
+LINE = re.compile(
+    r"(?P<lead>\s*(?:[•*-]\s+)?)(?P<name>\S.*?)\s*:\s*" rf"(?P<value>{VALUE}){UNIT}{_REST}"
+)
+Pairs = list[tuple[str, float | None]]
+"""Names and numbers; None for what is none."""
+
+
+def cleaned(line: str) -> str:
+    """A line without colours, NULs, and what a program of Windows made of its UTF-8."""
+    line = _ANSI.sub("", line) if "\x1b" in line else line
+    if "\u00e2" in line:
+        with suppress(UnicodeError):
+            line = b"".join(map(_as_cp1252, line)).decode()
+    return line.rstrip().replace("\0", "")
+
+
+def _as_cp1252(sign: str) -> bytes:
+    try:
+        return sign.encode("cp1252")
+    except UnicodeEncodeError:
+        return sign.encode("latin-1")
+
+
+def bare(line: str, before: str) -> str:
+    """A line without what programs put before it, and without what stands there in the line in
+    which the record began."""
+    if before and len(before) <= 120 and _masked(line[: len(before)]) == _masked(before):
+        line = line[len(before) :]
+        return line[1:] if line.startswith(" ") else line
+    while (match := _BEFORE.match(line)) and match.end():
+        line = line[match.end() :]
+        line = line[1:] if line.startswith(" ") else line
+    return line
+
+
+def _masked(text: str) -> str:
+    return re.sub(r"\d", "0", text)
+
+
+def parts_of(text: str, between: str) -> list[str]:
+    """What stands between the signs, which have a space on one side at least: a minus has none."""
+    sign = re.escape(between)
+    around = rf"(?<=\s){sign}(?!\d)|{sign}(?=\s|$)|^{sign}(?!\d)"
+    return [part.strip() for part in re.split(sign if between == "," else around, text)]
+
+
+def items_of(text: str, between: str) -> tuple[Pairs, bool]:
+    """The items of a text, and whether its end is none, or a name that nothing follows."""
+    pairs, is_torn, parts = Pairs(), False, list(filter(None, parts_of(text, between)))
+    for at, part in enumerate(parts, 1):
+        match = ITEM.fullmatch(part) or (between == "|" and _BARE.fullmatch(part)) or None
+        is_torn = match is None and (":" in part or (at == len(parts) and "/" in part))
+        if match is not None:
+            pairs.append((match["name"], shown_value(match["value"], match["unit"])))
+        elif between == "|" and _TIMES.fullmatch(part):
+            pairs.append(("", sum(float(n) * _SECONDS.get(u, 1) for n, u in _TIME.findall(part))))
+    return pairs, is_torn
+
+
+def pairs_of(text: str) -> tuple[Pairs, bool]:
+    """The numbers of a dict, and whether it is not closed: its last number may be cut."""
+    found = [(match[1], match[2].strip(), match[3]) for match in _PAIR.finditer(text)]
+    is_torn = not text.rstrip().endswith("}") or (bool(found) and not found[-1][2])
+    pairs = [
+        (name, _shown(value))
+        for name, value, end in found
+        if end and (end != "$") and _is_number(value)
+    ]
+    return pairs, is_torn
+
+
+def cells_of(text: str) -> Iterator[tuple[str, float]]:
+    """Names and values of a row: in one cell, or in two that stand beside each other."""
+    last = ""
+    for cell in re.split(f"[{BORDERS}]", text):
+        name, equals, shown = cell.strip().rpartition("=")
+        if not equals:
+            name, shown, last = last, cell.strip(), cell.strip()
+        value = _shown(shown) if name and re.fullmatch(VALUE, shown) else None
+        if value is not None:
+            yield name.strip(), value
+
+
+def _is_number(shown: str) -> bool:
+    return re.fullmatch(VALUE, shown.strip("'\"")) is not None
+
+
+def _shown(shown: str) -> float | None:
+    """A number as it was printed, or None; with the type that NumPy and torch show around it."""
+    shown = shown.strip("'\"")
+    wrapped = _WRAPPED.fullmatch(shown)
+    try:
+        return float((wrapped[1] if wrapped else shown).replace(",", ""))
+    except ValueError:
+        return None
+
+
+def shown_value(shown: str, unit: str | None) -> float | None:
+    """What was printed as a number, times in seconds."""
+    value = _shown(shown)
+    return value if value is None or unit is None else value * _SECONDS.get(unit, 1)

@@ -73,11 +73,18 @@ def forms() -> Iterator[tuple[str, str, tuple[bytes, ...], dict[str, Any]]]:
 
 def holds_log(folder: Path) -> bool:
     """Whether files of a log that rltrace can read lie in a folder."""
-    tables = log_tables().values()
-    own = [one for table in tables for one in (*table.get("objects", ()), table.get("history", {}))]
-    names = [name for one in own for name in one.get("files", ())]
-    logs = [f"*{event_files.MARK}*", f"*{wandb_files.SUFFIX}", *names]
-    return any(next(folder.rglob(name), None) is not None for name in logs)
+    logs = f"*{event_files.MARK}*", f"*{wandb_files.SUFFIX}"
+    found = any(next(folder.rglob(name), None) is not None for name in logs)
+    return found or bool(told_by_files(folder))
+
+
+def told_by_files(folder: Path) -> str:
+    """The framework whose own files lie in a folder; "" for none."""
+    for framework, _, marks, entry in forms():
+        files = (file for name in entry.get("files", ()) for file in folder.rglob(name))
+        if (first := next(files, None)) is not None and begins_with(first, *marks):
+            return framework
+    return ""
 
 
 def told_by_form(path: Path) -> str:

@@ -24,6 +24,7 @@ from rltrace.importers.log_detection import (
     NEEDS_MAPPING,
     importers,
     looks_like,
+    told_by_files,
     told_by_form,
     whose,
 )
@@ -65,12 +66,8 @@ def read_run(
 
 def _recognised(path: Path) -> tuple[str, Log | None]:
     """Whose log it is, and the log where it had to be read to tell. Errors: `RltraceError`."""
-    if found := told_by_form(path):
+    if found := told_by_files(path) if path.is_dir() else told_by_form(path):
         return found, None
-    for framework, table in log_tables().items():
-        own = [*table.get("objects", ()), *filter(None, [table.get("history")])]
-        if path.is_dir() and any(files_of(path, b"", *entry["files"]) for entry in own):
-            return framework, None
     log = read_log(path, _settings(*log_tables()))
     if named := whose(log):
         return named, log

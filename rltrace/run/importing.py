@@ -16,7 +16,7 @@ from rltrace.importers.log_detection import holds_log
 from rltrace.importers.reading import read_run
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.run.run_folders import new_run_path
-from rltrace.trace.run_dir import holds_run
+from rltrace.trace.run_dir import RUN_FILE, holds_run
 from rltrace.trace.vocabulary import Stage, word
 
 
@@ -65,7 +65,8 @@ def run_of_log(
 def is_log(path: Path) -> bool:
     """Whether there is something that is no run of rltrace's, but may be a log of one."""
     if path.is_dir():
-        return not holds_run(str(path)) and holds_log(path)
+        runs = any(path.glob(f"*/{RUN_FILE}"))
+        return not (runs or holds_run(str(path))) and holds_log(path)
     return str(path) == "-" or path.is_file()
 
 

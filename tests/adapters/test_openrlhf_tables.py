@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from rltrace.adapters.log_table import table_of
 from rltrace.adapters.openrlhf.hooks import HOOKS
-from rltrace.testing.inside.importers import OPENRLHF as IMPORTER
 from rltrace.testing.inside.trace import satisfies
 from tests.adapters.sources import OPENRLHF
 
@@ -114,7 +114,8 @@ def test_timings_that_are_logged_are_imported(version: str) -> None:
         for node in nodes(version, name)
         if isinstance(node, ast.Constant) and str(node.value).startswith("timing/")
     } - {"timing/"}
-    imported = {*IMPORTER.step, *IMPORTER.table["inside"]}
+    table = table_of("openrlhf")
+    imported = {*table["step"], *table["inside"]}
     assert logged <= imported
     assert (logged == imported) == (version != "0.9.1")
 

@@ -30,7 +30,7 @@ from tests.cli.conftest import typed
         ("top --interval soon", "--interval"),
         ("top --interval 0", "0.1<=x<=3600"),
         ("info a b", "b"),
-        ("import verl", "LOG"),
+        ("import", "FRAMEWORK"),
         ("export nothing", "nothing"),
         ("completion tcsh", "tcsh"),
         ("wrap", "rltrace wrap -- python train.py"),

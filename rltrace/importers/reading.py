@@ -148,5 +148,7 @@ def _one_job(log: Log, job: int | None) -> Log:
     bounds = [*starts, len(log.records)]
     parts = [log.records[a:b] for a, b in pairwise(bounds)]
     steps = ", ".join(f"{part[0].step} to {part[-1].step}" for part in parts)
-    said = f"{len(starts)} jobs are in it (steps {steps}): this is the {chosen}., --job N another"
+    said = (
+        f"{len(starts)} jobs are in it (steps {steps}): this is job {chosen}, --job N takes another"
+    )
     return replace(log, records=parts[chosen - 1], skipped=(*log.skipped, said))

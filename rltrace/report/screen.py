@@ -250,11 +250,11 @@ class TimeShares:
 
 
 def where(summary: Summary) -> TimeShares | None:
-    """Where the time goes; None where no stage was recorded."""
+    """Where the time goes; None where neither a stage nor a step was recorded."""
     steps = summary.steps
     step_s = steps.step_s
     rows = [StageShare(row.name, row.exposed_s.mean, row.share) for row in summary.stages]
-    if not step_s.n or not rows:
+    if not step_s.n or not (rows or steps.complete):
         return None
     rows.append(StageShare(UNTRACED, steps.untraced_s.mean, steps.untraced_share))
     title = "Where the time goes" if steps.whole_run else "Where a step goes"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rltrace
-from rltrace.cli import completing
+from rltrace.cli.manual import offered_runs
 from rltrace.cli.output import show, working
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 from rltrace.trace.safe_text import visible
@@ -64,7 +64,7 @@ STEPS = click.option("--steps", metavar="A..B", help="Of these steps only: 7, 5.
 _OF_LAST = "Of the last N complete steps only, and what came after them."
 LAST = click.option("--last", type=click.IntRange(min=1), metavar="N", help=_OF_LAST)
 FULL = click.option("--full", is_flag=True, help="All that is known, in sections.")
-RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=completing.runs)
+RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=offered_runs)
 
 
 def opens_a_run(function: Callable[..., None], is_readable: bool = False) -> Callable[..., None]:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltrace.cli import completing
-from rltrace.cli.manual import command
+from rltrace.cli.manual import command, offered_questions
 from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, run_path, say
 from rltrace.cli.output import console, working
 from rltrace.trace.errors import WrongUsage
@@ -32,7 +31,7 @@ _QUERY = re.compile(
 
 
 @command(short_help="Ask a run in SQL, or a query that has a name.")
-@click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME", shell_complete=completing.questions)
+@click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME", shell_complete=offered_questions)
 @JSON
 @click.option("--csv", "as_csv", is_flag=True)
 @STEPS

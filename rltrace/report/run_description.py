@@ -10,8 +10,8 @@ from rltrace.analysis.alarms.alarm import CRASH
 from rltrace.report import units
 from rltrace.report.layout import listed, pid_on
 from rltrace.trace.job_devices import AGENT
+from rltrace.trace.read.clock_alignment import clock_time
 from rltrace.trace.schema import CAPTURED_TOKENS
-from rltrace.trace.transfer.remote_runs import clock_time
 
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import AsOf

@@ -29,7 +29,7 @@ from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.analysis.figures.weight_updates import Syncs
 from rltrace.analysis.fixes.fixes import Fix, bytes_take_time, fixes_for
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.stats.confidence_interval import Spread, spread
 from rltrace.analysis.timeline.critical_path import CriticalPath
 from rltrace.analysis.timeline.placement import Composition
 from rltrace.analysis.timeline.probe import Probe
@@ -40,7 +40,7 @@ from rltrace.analysis.trajectories.reward_signal import GroupSignal, RewardCurve
 from rltrace.analysis.trajectories.staleness import Staleness
 from rltrace.analysis.trajectories.tail import Tail
 from rltrace.analysis.walls.rank import Ranking, rank
-from rltrace.analysis.whatif.replay_accuracy import OffTheRun, is_off, replay_error
+from rltrace.analysis.whatif.predict import OffTheRun, is_off, replay_error
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.framework_figure import OwnFigure
 

@@ -12,7 +12,7 @@ import pytest
 
 import rltrace
 from rltrace.analysis.figures.coverage import DEFAULT_COSTS_NS, OwnCost, own_cost
-from rltrace.analysis.stats.summary_stats import spread, spread_of
+from rltrace.analysis.stats.confidence_interval import spread, spread_of
 from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.trajectories.tail import SHARES, Tail, distributions, tail
 from rltrace.testing import Truth, at, known_job, process, run_of

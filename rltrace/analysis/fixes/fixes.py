@@ -20,8 +20,14 @@ from rltrace.analysis.walls.stage_wall import that_count
 from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall, stages_of
 from rltrace.analysis.whatif import predict
 from rltrace.analysis.whatif.levers import LEVERS
-from rltrace.analysis.whatif.predict import Prediction, Source, predictor, verdict_of
-from rltrace.analysis.whatif.replay_accuracy import OffTheRun, is_off
+from rltrace.analysis.whatif.predict import (
+    OffTheRun,
+    Prediction,
+    Source,
+    is_off,
+    predictor,
+    verdict_of,
+)
 from rltrace.analysis.whatif.workload import number_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage, word

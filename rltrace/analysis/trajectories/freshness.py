@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.stats.confidence_interval import Interval, t95
-from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.stats.confidence_interval import Interval, Spread, spread, t95
 from rltrace.analysis.timeline.intervals import Columns, Floats
 from rltrace.analysis.trajectories.samples import GENERATED_SAMPLES
 from rltrace.analysis.trajectories.staleness import LAG_UNIT, Staleness

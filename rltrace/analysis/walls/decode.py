@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.summary_stats import Spread, spread_of
+from rltrace.analysis.stats.confidence_interval import Spread, spread_of
 from rltrace.analysis.walls.attribute import beside_tools
 from rltrace.analysis.walls.long_tail import drain
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall

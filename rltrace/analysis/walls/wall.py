@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats import confidence_interval
-from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.stats.confidence_interval import Spread, spread
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.trace.vocabulary import Stage
 

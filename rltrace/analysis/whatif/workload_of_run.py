@@ -16,9 +16,8 @@ from rltrace.analysis.timeline.stage_chains import Chain
 from rltrace.analysis.timeline.stages import Breakdown
 from rltrace.analysis.timeline.waits import Sends, sends_in, stopping
 from rltrace.analysis.whatif import run_samples
-from rltrace.analysis.whatif.predict import Source
+from rltrace.analysis.whatif.predict import Source, is_off
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.replay_accuracy import is_off
 from rltrace.analysis.whatif.stated_workload import stated
 from rltrace.analysis.whatif.workload import (
     AT_ONCE,

@@ -10,7 +10,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.alarms.alarm import Health
 from rltrace.analysis.figures.coverage import (
@@ -23,7 +23,6 @@ from rltrace.analysis.figures.coverage import (
     step_known_until,
 )
 from rltrace.analysis.figures.devices import DeviceLoad, is_laid_out, version_of
-from rltrace.analysis.figures.framework_figures import ComparedFigure, compare_figures
 from rltrace.analysis.figures.goodput import Goodput
 from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.analysis.figures.weight_updates import Syncs
@@ -42,7 +41,10 @@ from rltrace.analysis.trajectories.tail import Tail
 from rltrace.analysis.walls.rank import Ranking, rank
 from rltrace.analysis.whatif.predict import OffTheRun, is_off, replay_error
 from rltrace.trace.job_devices import AGENT
-from rltrace.trace.read.framework_figure import OwnFigure
+
+if TYPE_CHECKING:
+    from rltrace.analysis.figures.framework_figures import ComparedFigure
+    from rltrace.trace.read.framework_figure import OwnFigure
 
 
 @dataclass(frozen=True)
@@ -161,8 +163,12 @@ def summary_of(
         "verdict": verdict(analysis, predict),
         "signal": group_signal(run),
         "own_cost": own_cost(run, analysis.activity, analysis.until_ns),
-        "own_figures": compare_figures(analysis, figures),
+        "own_figures": (),
     }
+    if figures:
+        from rltrace.analysis.figures.framework_figures import compare_figures
+
+        own["own_figures"] = compare_figures(analysis, figures)
     rest = (one.name for one in fields(Summary) if one.name not in own)
     return Summary(**own, **{name: getattr(analysis, name) for name in rest})
 

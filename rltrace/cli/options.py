@@ -72,8 +72,7 @@ def opens_a_run(function: Callable[..., None], is_readable: bool = False) -> Cal
 
     @wraps(function)
     def command(run: Path | None, **options: Any) -> None:
-        from rltrace.run.readable_run import open_readable
-        from rltrace.run.run_folders import find_run
+        from rltrace.run.run_folders import find_run, open_readable
 
         reuse_freed()
         opened = open_readable if is_readable else rltrace.open_run

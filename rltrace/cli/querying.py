@@ -122,8 +122,7 @@ def _one_statement(sql: str) -> None:
 def _opened(run: Path | None) -> OpenedRun:
     """The run, which is all that a query can read."""
     from rltrace.hooks.identity import identify
-    from rltrace.run.readable_run import open_readable
-    from rltrace.run.run_folders import find_run
+    from rltrace.run.run_folders import find_run, open_readable
 
     found = find_run(run)
     with working("reading the run"):

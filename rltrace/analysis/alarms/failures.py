@@ -23,11 +23,11 @@ from rltrace.analysis.figures.coverage import known_until, step_known_until
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.stages import find_stalls, usual_step_s
 from rltrace.analysis.timeline.steps import Steps, step_errors
-from rltrace.analysis.trajectories.samples import TRAINED_SAMPLES
 from rltrace.trace.metadata_validation import only_some
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import End, read_ends
+from rltrace.trace.read.trajectory_lifecycle import TRAINED_SAMPLES
 from rltrace.trace.run_dir import ELSEWHERE, NOT_WHOLE, PACK_LOST, PROCESS_FAILED, THREAD_FAILED
 from rltrace.trace.vocabulary import Stage, word
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.trajectories.reward_signal import mostly_clear, unclear_samples
-from rltrace.analysis.trajectories.samples import GENERATED_SAMPLES
 from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import unseen_of
+from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "for many prompts all samples fail"

@@ -13,9 +13,8 @@ from rltrace.analysis.fixes import playbook
 from rltrace.analysis.fixes.job_settings import current_settings, stated_settings
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import Estimate, t95
-from rltrace.analysis.walls.env_reward import TOOLS
 from rltrace.analysis.walls.rank import Ranking
-from rltrace.analysis.walls.sparse_reward import successes
+from rltrace.analysis.walls.rewards import TOOLS, successes
 from rltrace.analysis.walls.stage_wall import that_count
 from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall, stages_of
 from rltrace.analysis.whatif import predict

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from rltrace.analysis.alarms.alarm import Health, health_of
-from rltrace.analysis.figures.devices import count_devices, device_load, is_laid_out
+from rltrace.analysis.figures.devices import busy, count_devices, device_load, is_laid_out
 from rltrace.analysis.figures.goodput import Goodput, StepGoodput, goodput, step_goodput
 from rltrace.analysis.figures.weight_updates import Syncs, Update, syncs, updates_of
 from rltrace.analysis.timeline.path_events import Followed, follow
@@ -31,8 +31,7 @@ from rltrace.trace.read.run import OpenedRun, recorded_until
 
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import Coverage
-    from rltrace.analysis.figures.device_use import Busy
-    from rltrace.analysis.figures.devices import DeviceLoad, Devices
+    from rltrace.analysis.figures.devices import Busy, DeviceLoad, Devices
     from rltrace.analysis.figures.goodput_factors import Cascade
     from rltrace.analysis.figures.logged_figures import LoggedFigure
     from rltrace.analysis.timeline.critical_path import CriticalPath, PathSegment
@@ -141,7 +140,7 @@ class RunAnalysis:
 
     devices: Devices = _once(lambda of: count_devices(of.run))
     gpus: tuple[DeviceLoad, ...] = _once(lambda of: device_load(of.run, *of.drawn_ns))
-    busy: Busy | None = _of_all("figures.device_use", "busy")
+    busy: Busy | None = _once(busy)
 
     staleness: Staleness = _once(lambda of: staleness(of.run))
     freshness: Freshness = _once(lambda of: freshness(of.run, of.staleness))

@@ -10,7 +10,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rltrace.analysis.alarms.alarm import Health
 from rltrace.analysis.figures.coverage import (
@@ -23,14 +23,13 @@ from rltrace.analysis.figures.coverage import (
     step_known_until,
 )
 from rltrace.analysis.figures.devices import DeviceLoad, is_laid_out, version_of
-from rltrace.analysis.figures.framework_figures import ComparedFigure, compare_figures
 from rltrace.analysis.figures.goodput import Goodput
 from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.analysis.figures.logged_figures import LoggedFigure
 from rltrace.analysis.figures.weight_updates import Syncs
 from rltrace.analysis.fixes.fixes import Fix, bytes_take_time, fixes_for
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.stats.confidence_interval import Spread, spread
 from rltrace.analysis.timeline.critical_path import CriticalPath
 from rltrace.analysis.timeline.placement import Composition
 from rltrace.analysis.timeline.probe import Probe
@@ -41,9 +40,12 @@ from rltrace.analysis.trajectories.reward_signal import GroupSignal, RewardCurve
 from rltrace.analysis.trajectories.staleness import Staleness
 from rltrace.analysis.trajectories.tail import Tail
 from rltrace.analysis.walls.rank import Ranking, rank
-from rltrace.analysis.whatif.replay_accuracy import OffTheRun, is_off, replay_error
+from rltrace.analysis.whatif.predict import OffTheRun, is_off, replay_error
 from rltrace.trace.job_devices import AGENT
-from rltrace.trace.read.framework_figure import OwnFigure
+
+if TYPE_CHECKING:
+    from rltrace.analysis.figures.framework_figures import ComparedFigure
+    from rltrace.trace.read.framework_figure import OwnFigure
 
 _MUCH = 0.05  # of the steps: less time between them is in no line of its own
 
@@ -166,8 +168,12 @@ def summary_of(
         "verdict": verdict(analysis, predict),
         "signal": group_signal(run),
         "own_cost": own_cost(run, analysis.activity, analysis.until_ns),
-        "own_figures": compare_figures(analysis, figures),
+        "own_figures": (),
     }
+    if figures:
+        from rltrace.analysis.figures.framework_figures import compare_figures
+
+        own["own_figures"] = compare_figures(analysis, figures)
     rest = (one.name for one in fields(Summary) if one.name not in own)
     return Summary(**own, **{name: getattr(analysis, name) for name in rest})
 

@@ -89,8 +89,7 @@ def _whatif_source(
     from rltrace.analysis.walls.rank import rank
     from rltrace.analysis.walls.wall import too_few
     from rltrace.analysis.whatif.workload_of_run import workload_of
-    from rltrace.run.readable_run import open_readable
-    from rltrace.run.run_folders import find_run
+    from rltrace.run.run_folders import find_run, open_readable
 
     opened = open_readable(find_run(run))
     options.narrow_to(opened, which, last)
@@ -110,7 +109,7 @@ def compare(before: Path, after: Path, as_json: bool) -> None:
     from rltrace.analysis.compare import compare as compare_
     from rltrace.report.formats import to_json
     from rltrace.report.sections import compare_section
-    from rltrace.run.readable_run import open_readable
+    from rltrace.run.run_folders import open_readable
 
     with working("comparing the runs"):
         found = compare_(open_readable(before), open_readable(after))
@@ -183,8 +182,7 @@ def plan(
     measured = None
     if from_run is not None:
         from rltrace.analysis.run_analysis import RunAnalysis
-        from rltrace.run.readable_run import open_readable
-        from rltrace.run.run_folders import find_run
+        from rltrace.run.run_folders import find_run, open_readable
 
         with working("analysing the run"):
             measured = given.measure(RunAnalysis(open_readable(find_run(from_run))))

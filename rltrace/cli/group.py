@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import UserDict
+from collections.abc import Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from traceback import extract_tb
 from typing import Any
 
@@ -21,22 +24,32 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _GUESSES = re.compile(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$")
 
 
-class Commands(click.Group):
-    """A click group whose failures are one sentence and the exit code of docs/api.md."""
+class LateCommands(UserDict[str, Any]):
+    """Commands by name, each imported once it is asked for; what they are made of is their place
+    below `rltrace.cli`, `module:function`."""
 
-    group_of: dict[str, str]  # by command: its heading in `-h`
+    def __getitem__(self, name: str) -> Any:
+        return resolve_name(f"rltrace.cli.{self.data[name]}")
+
+
+class Commands(click.Group):
+    """A click group whose failures are one sentence and the exit code of docs/api.md. `headings`
+    has the places of its commands by heading in `-h` and name."""
+
+    def __init__(self, *args: Any, headings: Mapping[str, Mapping[str, str]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.headings = headings
+        self.commands = LateCommands(p for of in headings.values() for p in of.items())
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added."""
+        """In the order of `-h`."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         longest = max(map(len, self.commands))
-        for heading in dict.fromkeys(self.group_of.values()):
+        for heading, names in self.headings.items():
             rows = [
-                (name.ljust(longest), self.commands[name].get_short_help_str(64))
-                for name, group in self.group_of.items()
-                if group == heading
+                (name.ljust(longest), self.commands[name].get_short_help_str(64)) for name in names
             ]
             with formatter.section(heading):
                 formatter.write_dl(rows)

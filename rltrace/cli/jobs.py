@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rltrace.cli import completing
-from rltrace.cli.manual import Command, command
+from rltrace.cli.manual import Command, command, offered_frameworks
 from rltrace.cli.options import JSON, NEW_FOLDER, RUN, answer, print_json, reads_a_run, say
 from rltrace.cli.output import working
 from rltrace.trace.errors import WrongUsage
@@ -112,7 +111,7 @@ def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
 
 
 @command("import", short_help="Make a run of a finished job's log.")
-@click.argument("framework", shell_complete=completing.frameworks)
+@click.argument("framework", shell_complete=offered_frameworks)
 @click.argument("log", type=click.Path(path_type=Path), required=False)
 @click.option("--out", type=NEW_FOLDER)
 @click.option("--map", "mapping", type=click.Path(path_type=Path), metavar="FILE")

@@ -1,16 +1,18 @@
-"""What `-h` says of a command beyond its options: manual.toml."""
+"""What `-h` says of a command beyond its options (manual.toml), and what TAB offers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from rltrace.trace.untrusted_files import packaged_toml
 
+_VARIABLE = "_RLTRACE_COMPLETE"  # as click derives it from the program's name
 _OF_EVERY_COMMAND = "0  fine", "2  wrong usage", "4  unreadable or missing"
 
 
@@ -71,3 +73,60 @@ def _put(formatter: click.HelpFormatter, *lines: str) -> None:
 
 
 command = partial(click.command, cls=Command)
+
+
+@command("help", short_help="What a command does and takes.")
+@click.argument("words", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """What a command does and takes: `rltrace help report`."""
+    assert ctx.parent is not None
+    context = ctx.parent
+    for word in words:
+        if not isinstance(context.command, click.Group):
+            break
+        name, found, _ = context.command.resolve_command(context, [word])
+        assert found is not None
+        context = click.Context(found, info_name=name, parent=context)
+    click.echo(context.command.get_help(context))
+
+
+@command(short_help="Print what your shell needs to complete rltrace's words.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script by which SHELL completes commands, options, runs and named queries."""
+    made = get_completion_class(shell)
+    assert made is not None  # click brings all that the choice has
+    click.echo(made(context.find_root().command, {}, "rltrace", _VARIABLE).source())
+
+
+def offered_runs(
+    context: click.Context, parameter: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    """The runs here, newest first, and the folders of the place that was typed."""
+    from rltrace.run.run_folders import list_runs
+    from rltrace.trace.run_dir import RUNS_FOLDER
+
+    here = [str(path) for path in reversed(list_runs())] if Path(RUNS_FOLDER).is_dir() else []
+    offered = [CompletionItem(path) for path in here if path.startswith(typed)]
+    return [*offered, CompletionItem(typed, type="dir")] if typed or not offered else offered
+
+
+def offered_questions(
+    context: click.Context, parameter: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    from rltrace.report.named_queries import named_queries
+
+    if typed.startswith("@"):
+        near = (query for query in named_queries() if query.name.startswith(typed[1:]))
+        return [CompletionItem(f"@{query.name}", help=query.explains) for query in near]
+    return offered_runs(context, parameter, typed)
+
+
+def offered_frameworks(
+    context: click.Context, parameter: click.Parameter, typed: str
+) -> list[CompletionItem]:
+    from rltrace.importers.log_detection import importers
+
+    return [CompletionItem(name) for name in importers() if name.startswith(typed)]

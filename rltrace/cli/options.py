@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rltrace
-from rltrace.cli import completing
+from rltrace.cli.manual import offered_frameworks, offered_runs
 from rltrace.cli.output import show, working
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
+from rltrace.trace.run_dir import holds_run
 from rltrace.trace.safe_text import visible
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ STEPS = click.option("--steps", metavar="A..B", help="Of these steps only: 7, 5.
 _OF_LAST = "Of the last N complete steps only, and what came after them."
 LAST = click.option("--last", type=click.IntRange(min=1), metavar="N", help=_OF_LAST)
 FULL = click.option("--full", is_flag=True, help="All that is known, in sections.")
-RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=completing.runs)
+RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=offered_runs)
 
 
 def opens_a_run(function: Callable[..., None], is_readable: bool = False) -> Callable[..., None]:
@@ -73,8 +74,7 @@ def opens_a_run(function: Callable[..., None], is_readable: bool = False) -> Cal
 
     @wraps(function)
     def command(run: Path | None, **options: Any) -> None:
-        from rltrace.run.readable_run import open_readable
-        from rltrace.run.run_folders import find_run
+        from rltrace.run.run_folders import find_run, open_readable
 
         reuse_freed()
         opened = open_readable if is_readable else rltrace.open_run
@@ -101,9 +101,7 @@ def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., 
     """The same, and of a log a run that is made for the moment."""
     of_run = reads_steps_of_a_run(function)
     add = (
-        click.option(
-            "--as", "framework", metavar="FRAMEWORK", shell_complete=completing.frameworks
-        ),
+        click.option("--as", "framework", metavar="FRAMEWORK", shell_complete=offered_frameworks),
         click.option("--map", "mapping", type=click.Path(path_type=Path), metavar="FILE"),
         click.option("--job", type=click.IntRange(min=1), metavar="N"),
     )
@@ -116,12 +114,16 @@ def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., 
         job: int | None,
         **options: Any,
     ) -> None:
-        from rltrace.run.importing import found_in, is_log, run_of_log
-
         asked = (framework, mapping, job) != (None, None, None)
         if asked and run is None:
             raise WrongUsage("--as, --map and --job are for a log: name it")
-        if run is None or not (asked or is_log(run)):
+        may_be = run is not None and (str(run) == "-" or (run.exists() and not holds_run(str(run))))
+        if run is None or not (asked or may_be):
+            of_run(run=run, **options)
+            return
+        from rltrace.run.importing import found_in, is_log, run_of_log
+
+        if not (asked or is_log(run)):
             of_run(run=run, **options)
             return
         with ExitStack() as stack:

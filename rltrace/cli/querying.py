@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rltrace.cli import completing
-from rltrace.cli.manual import command
+from rltrace.cli.manual import command, offered_questions
 from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, run_path, say
 from rltrace.cli.output import console, working
 from rltrace.trace.errors import WrongUsage
@@ -32,7 +31,7 @@ _QUERY = re.compile(
 
 
 @command(short_help="Ask a run in SQL, or a query that has a name.")
-@click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME", shell_complete=completing.questions)
+@click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME", shell_complete=offered_questions)
 @JSON
 @click.option("--csv", "as_csv", is_flag=True)
 @STEPS
@@ -123,8 +122,7 @@ def _one_statement(sql: str) -> None:
 def _opened(run: Path | None) -> OpenedRun:
     """The run, which is all that a query can read."""
     from rltrace.hooks.identity import identify
-    from rltrace.run.readable_run import open_readable
-    from rltrace.run.run_folders import find_run
+    from rltrace.run.run_folders import find_run, open_readable
 
     found = find_run(run)
     with working("reading the run"):

@@ -24,8 +24,8 @@ from rltrace.analysis.walls.wall import LIKELY
 from rltrace.report import run_description, units
 from rltrace.report.formats.terminal_tables import COLOURS, WIDEST, wrapped
 from rltrace.report.layout import bar, listed, lowered
+from rltrace.report.run_description import cells
 from rltrace.report.sections import verdict_section
-from rltrace.report.sections.health_lines import cells
 from rltrace.report.sections.verdict_section import best_fix, gain_words, sentences, setting_words
 from rltrace.trace.read.run import open_run
 from rltrace.trace.run_dir import RUNS_FOLDER

@@ -28,8 +28,7 @@ from rltrace.analysis.fixes.playbook import WRAP_SYNC
 from rltrace.analysis.stats.confidence_interval import Estimate
 from rltrace.analysis.walls import wall
 from rltrace.report.notebook import open_run
-from rltrace.run.readable_run import open_readable
-from rltrace.run.run_folders import new_run_path, whole_command
+from rltrace.run.run_folders import new_run_path, open_readable, whole_command
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.run_dir import RUNS_FOLDER
 from rltrace.trace.safe_text import REDACTED

@@ -22,7 +22,7 @@ from rltrace.report.formats import prometheus
 from rltrace.report.formats.loopback import BoundedServer, is_loopback, names_loopback
 from rltrace.report.formats.prometheus import CONTENT_TYPE, Families, exposition, families
 from rltrace.run.child_process import ended_by_signal
-from rltrace.run.readable_run import check_followed, open_readable
+from rltrace.run.run_folders import check_followed, open_readable
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
 
 PATH = "/metrics"

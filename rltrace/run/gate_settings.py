@@ -24,7 +24,7 @@ from rltrace.analysis.gate.metrics import (
     conditions_of,
     parse_condition,
 )
-from rltrace.run.readable_run import open_readable
+from rltrace.run.run_folders import open_readable
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.untrusted_files import parsed_toml, text_given
 

@@ -1,4 +1,4 @@
-"""Where runs lie: places for new ones, finding old ones.
+"""Where runs lie: places for new ones, finding and opening old ones.
 
 A run is a directory of `rltrace-runs/` in the working directory. Beside them `.commands/` has the
 whole command of each run whose description lacks a part of it. It is the owner's alone, and no part
@@ -17,13 +17,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks.recorder import to_stderr
 from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.run_dir import PARQUET, RUN_FILE, RUNS_FOLDER, holds_run, read_run_json
 from rltrace.trace.safe_open import opened
 from rltrace.trace.safe_text import LAUNCHERS, REDACTED, redacted
+
+if TYPE_CHECKING:
+    from rltrace.analysis.live.snapshot import Job
+    from rltrace.report.notebook import Run
 
 ONLY_ON = "linux"
 WHY_ONLY = "recording needs Linux; elsewhere runs are only read"
@@ -244,3 +248,22 @@ def _name(command: list[str]) -> str:
 def _filename(text: str) -> str:
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in text[:40])
     return kept.strip("-.") or "job"
+
+
+def open_readable(path: Path) -> Run:
+    """Errors: `RltraceError` when there is no run, or nothing of it can be read."""
+    from rltrace.report.notebook import open_run
+    from rltrace.trace.read.run_losses import check_readable
+
+    run = open_run(path)
+    check_readable(run)
+    return run
+
+
+def check_followed(job: Job, found: bool) -> None:
+    """Errors: `RltraceError` for a run that is over and of which nothing can be read, which is
+    looked at only where nothing was `found` by who follows it."""
+    from rltrace.analysis.live.snapshot import DELETED
+
+    if job.is_over and job.state != DELETED and not found:
+        open_readable(Path(job.path))

@@ -19,7 +19,7 @@ from rltrace.analysis.live.live_state import LiveState
 from rltrace.analysis.live.recent_rows import SPARING
 from rltrace.analysis.live.snapshot import Job, Snapshot
 from rltrace.report.live_frame import frame
-from rltrace.run.readable_run import check_followed
+from rltrace.run.run_folders import check_followed
 
 INTERVAL_S = 1.0
 _WHEN_OVER = 5  # a run that is over is looked at this much less often

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.trace.clock import node_id
-from rltrace.trace.launcher_ranks import go_on
 from rltrace.trace.run_dir import CLOCKS, FETCHED_FILE, NAMES, NODES, PROCESS, read_described
 
 if TYPE_CHECKING:
@@ -77,8 +76,10 @@ def described_alive(run: Path) -> tuple[dict[str, Any], bool | None]:
     if meta.get("end_real_ns") is not None:
         return meta, False
     lives = Liveness(run).of_command(meta)
-    if lives is False and go_on(run):
-        lives = True
+    if lives is False:
+        from rltrace.trace.launcher_ranks import go_on
+
+        lives = go_on(run)
     return (read_described(str(run)) if lives is False else meta), lives
 
 

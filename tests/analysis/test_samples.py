@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.analysis.walls.long_tail import long_tail
+from rltrace.analysis.walls.decode import long_tail
 from rltrace.analysis.walls.wall import walls
 from rltrace.testing import Process, process, run_of
 from rltrace.testing.inside.analysis import (

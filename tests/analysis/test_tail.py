@@ -12,7 +12,6 @@ import pytest
 
 import rltrace
 from rltrace.analysis.figures.coverage import DEFAULT_COSTS_NS, OwnCost, own_cost
-from rltrace.analysis.stats.summary_stats import spread, spread_of
 from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.trajectories.tail import SHARES, Tail, distributions, tail
 from rltrace.testing import Truth, at, known_job, process, run_of
@@ -21,6 +20,8 @@ from rltrace.testing.inside.analysis import (
     device_load,
     lag_history,
     read_activity,
+    spread,
+    spread_of,
     summarize,
     updates_of,
 )

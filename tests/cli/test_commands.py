@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -152,3 +153,31 @@ def test_a_small_command_loads_little(run: Path, arguments: list[str], unneeded:
     done = untraced(sys.executable, "-c", code, *arguments, cwd=run.parent)
     assert done.returncode == 0, done.stderr
     assert not unneeded & set(done.stderr.split())
+
+
+MOST_MODULES = 100
+"""Of ours that a report of a small run enters; an `__init__` that only has a docstring is none."""
+
+_ENTERED = """
+import sys
+entered = set()
+sys.setprofile(lambda frame, *_: entered.add(frame.f_globals.get("__name__")))
+from rltrace.entry import main
+try: main()
+finally:
+    sys.setprofile(None)
+    ours = [name for name in entered if name and name.split(".")[0] == "rltrace"]
+    print(*(sys.modules[name].__file__ for name in ours), sep="\\n", file=sys.stderr)
+"""
+
+
+def test_a_report_enters_few_modules(run: Path) -> None:
+    done = untraced(sys.executable, "-c", _ENTERED, "report", str(run))
+    assert done.returncode == 0, done.stderr
+    code = {file: ast.parse(Path(file).read_text("utf-8")).body for file in done.stderr.split()}
+    entered = [file for file, body in code.items() if any(not is_text(one) for one in body)]
+    assert 50 < len(entered) <= MOST_MODULES, sorted(entered)
+
+
+def is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

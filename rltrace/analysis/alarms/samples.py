@@ -10,8 +10,8 @@ import numpy as np
 from rltrace.analysis.alarms.alarm import HALF, Said, alarm, counted, grave, note
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.steps import FEWEST_ALIKE, Steps
-from rltrace.analysis.trajectories.samples import DECIDED_SAMPLES
 from rltrace.trace.read.trajectory_ids import GIVEN_NAN
+from rltrace.trace.read.trajectory_lifecycle import DECIDED_SAMPLES
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
 
 # Where most come to nothing, what is trained on is not what the task asks for.

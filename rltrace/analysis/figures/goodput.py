@@ -18,9 +18,9 @@ import numpy as np
 
 from rltrace.analysis.figures.devices import Devices, count_devices, device_load
 from rltrace.analysis.timeline.steps import Steps
-from rltrace.analysis.trajectories.samples import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.sql_views import Tables
+from rltrace.trace.read.trajectory_lifecycle import DECIDED_SAMPLES, TRAINED_SAMPLES
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate, Finish, Stage, named, word
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.figures.device_use import Busy, DevicePool
+from rltrace.analysis.figures.devices import Busy, DevicePool
 from rltrace.analysis.figures.goodput import Goodput, trained_in
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import within

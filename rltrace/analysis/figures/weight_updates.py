@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.stats.confidence_interval import Spread, spread
 from rltrace.analysis.timeline.intervals import Floats
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.trace.read.run import OpenedRun

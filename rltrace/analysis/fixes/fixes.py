@@ -13,15 +13,20 @@ from rltrace.analysis.fixes import playbook
 from rltrace.analysis.fixes.job_settings import current_settings, stated_settings
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import Estimate, t95
-from rltrace.analysis.walls.env_reward import TOOLS
 from rltrace.analysis.walls.rank import Ranking
-from rltrace.analysis.walls.sparse_reward import successes
+from rltrace.analysis.walls.rewards import TOOLS, successes
 from rltrace.analysis.walls.stage_wall import that_count
 from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall, stages_of
 from rltrace.analysis.whatif import predict
 from rltrace.analysis.whatif.levers import LEVERS
-from rltrace.analysis.whatif.predict import Prediction, Source, predictor, verdict_of
-from rltrace.analysis.whatif.replay_accuracy import OffTheRun, is_off
+from rltrace.analysis.whatif.predict import (
+    OffTheRun,
+    Prediction,
+    Source,
+    is_off,
+    predictor,
+    verdict_of,
+)
 from rltrace.analysis.whatif.workload import number_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage, word

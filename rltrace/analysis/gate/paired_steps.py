@@ -23,8 +23,8 @@ from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.analysis.timeline.step_figures import StepFigures, edges_of, placed, step_figures
 from rltrace.analysis.timeline.steps import Steps, warmup_by_margin
-from rltrace.analysis.trajectories.samples import TRAINED_USES
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.read.trajectory_lifecycle import TRAINED_USES
 
 FEWEST = 5  # settled steps below which a run tells nothing of its own noise
 _SHARED = 0.8  # runs that share this much of the shortest one's steps are compared by step number

@@ -21,9 +21,9 @@ from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.steps import Steps, steps_of
 from rltrace.trace.job_devices import AGENT, hidden_devices
 from rltrace.trace.liveness import Liveness
+from rltrace.trace.read.clock_alignment import EVERYTHING, Reach, clock_time
 from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.schema import EVENT_TABLES
-from rltrace.trace.transfer.remote_runs import EVERYTHING, Reach, clock_time
 from rltrace.trace.vocabulary import Stage, stage_of
 
 if TYPE_CHECKING:

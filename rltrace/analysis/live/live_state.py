@@ -36,11 +36,11 @@ from rltrace.analysis.timeline.process_intervals import Activity, activity_of
 from rltrace.analysis.timeline.stages import Breakdown, break_down, without_stalls
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.timeline.steps import Window as StepWindow
-from rltrace.analysis.trajectories.samples import TRAINED_SAMPLES
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.metadata_validation import only_some
 from rltrace.trace.read.run_follower import Rows, RunFollower
+from rltrace.trace.read.trajectory_lifecycle import TRAINED_SAMPLES
 from rltrace.trace.schema import OF_ONE_SAMPLE
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Fate, Stage, word
 

@@ -9,12 +9,11 @@ import numpy as np
 
 from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.process_intervals import TABLE_OF
-from rltrace.analysis.trajectories.samples import TRAINED_USES
 from rltrace.trace.compact.stored_rows import publish_names
 from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.read.sql_views import Tables
 from rltrace.trace.read.trajectory_ids import WEIGHTS, reward_weights, weights_table
-from rltrace.trace.read.trajectory_lifecycle import UNTOLD_UNKNOWN
+from rltrace.trace.read.trajectory_lifecycle import TRAINED_USES, UNTOLD_UNKNOWN
 from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.vocabulary import Stage
 

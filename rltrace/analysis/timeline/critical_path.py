@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.stats.confidence_interval import Spread, spread
 from rltrace.analysis.timeline.interval_lookup import Lane, Lanes
 from rltrace.analysis.timeline.intervals import Ints, mapped
 from rltrace.analysis.timeline.path_dependencies import Gates

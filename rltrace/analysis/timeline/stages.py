@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from rltrace.analysis.alarms.alarm import LOST_SHARE, STALL_TIMES
-from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.stats.confidence_interval import Spread, spread
 from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, of_spans, union
 from rltrace.analysis.timeline.process_intervals import Activity
 from rltrace.analysis.timeline.stage_chains import STAGES, Chain, chains_of, exposed_stage, summed

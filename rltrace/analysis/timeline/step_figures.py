@@ -14,8 +14,8 @@ from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.analysis.timeline.stages import Breakdown
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.trajectories.freshness import ess_by_step, ratio_sums
-from rltrace.analysis.trajectories.samples import DECIDED_SAMPLES
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.read.trajectory_lifecycle import DECIDED_SAMPLES
 from rltrace.trace.vocabulary import Stage, word
 
 BETWEEN, UNATTRIBUTED = "between steps", "unattributed"  # as baselines have them

@@ -1,7 +1,7 @@
 """The steps of a run: windows, warm-up, generations, and a choice of them.
 
-A step is a span of stage `STEP`; `rltrace.trace.read.step_clock` says whose count. Without any step
-the whole run is one window.
+A step is a span of stage `STEP`; `rltrace.trace.read.row_filters` says whose count. Without any
+step the whole run is one window.
 
 To read first, 8 of 17: which steps count; `stages.py` says where their time went.
 """
@@ -22,9 +22,8 @@ from rltrace.analysis.timeline.interval_lookup import TIMED
 from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
-from rltrace.trace.read.row_filters import EVER_NS, Range
+from rltrace.trace.read.row_filters import EVER_NS, Range, one_clock
 from rltrace.trace.read.run import OpenedRun
-from rltrace.trace.read.step_clock import one_clock
 from rltrace.trace.run_dir import RECORDING_STOPPED, STEP_FAILED
 from rltrace.trace.vocabulary import Stage
 

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.stats.confidence_interval import Interval, t95
-from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.stats.confidence_interval import Interval, Spread, spread, t95
 from rltrace.analysis.timeline.intervals import Columns, Floats
-from rltrace.analysis.trajectories.samples import GENERATED_SAMPLES
 from rltrace.analysis.trajectories.staleness import LAG_UNIT, Staleness
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate
 

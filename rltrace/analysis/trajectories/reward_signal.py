@@ -14,9 +14,9 @@ import numpy as np
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval, around, proportion, t95
 from rltrace.analysis.timeline.intervals import Floats
-from rltrace.analysis.trajectories.samples import GENERATED_SAMPLES
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.trajectory_ids import GIVEN_NAN
+from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
 
 _FEWEST_STEPS = 10
 _SURE = 4.0  # standard errors

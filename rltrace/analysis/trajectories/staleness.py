@@ -21,8 +21,8 @@ import numpy as np
 from rltrace.analysis.stats.confidence_interval import Interval
 from rltrace.analysis.timeline.interval_lookup import columns
 from rltrace.analysis.timeline.steps import Steps
-from rltrace.analysis.trajectories.samples import TRAINED_USES
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.read.trajectory_lifecycle import TRAINED_USES
 
 LAG_UNIT = "policy versions"
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from rltrace.analysis.stats.summary_stats import Spread, spread, spread_of
+from rltrace.analysis.stats.confidence_interval import Spread, spread, spread_of
 from rltrace.analysis.timeline.interval_lookup import columns, levels
 from rltrace.analysis.timeline.intervals import Floats, Ints
 from rltrace.analysis.timeline.steps import Steps

@@ -31,8 +31,8 @@ from rltrace.analysis.timeline.stage_chains import MOVES, Chain, Seconds
 from rltrace.analysis.timeline.waits import sends_in, stopping
 from rltrace.analysis.walls.wall import ALIKE, FEWEST_STEPS, LIKELY, WEAK, Cost, share_of_steps
 from rltrace.analysis.whatif.levers import slowed
+from rltrace.analysis.whatif.predict import is_off
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.replay_accuracy import is_off
 from rltrace.analysis.whatif.workload import StepWorkload, SyncModel
 from rltrace.trace.vocabulary import Stage
 

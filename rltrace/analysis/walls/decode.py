@@ -1,15 +1,21 @@
-"""Rollout: the step waits for decoding, not for a batch that drains."""
+"""Walls of generation: decoding, and slots that idle while the longest of a batch end.
+
+Once the last sample of a batch has begun, nothing fills the slots that fall free: that time the
+tail takes from exposed generation, the rest is decoding's. An idle slot costs nothing where the
+others then decode faster: idle time counts by the part of a token's time that does not depend on
+how many sequences run beside it (reading the weights).
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.summary_stats import Spread, spread_of
+from rltrace.analysis.stats.confidence_interval import Spread, spread_of, within
+from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import beside_tools
-from rltrace.analysis.walls.long_tail import drain
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
-from rltrace.analysis.walls.wall import ROLLOUT, Figure, Wall, figure, register
 from rltrace.trace.vocabulary import Stage
 
 _FULL = 0.9  # of the slots in use
@@ -18,9 +24,75 @@ _OF_TAIL = "draining batches (the long tail)"
 _NO_TAIL = "the trajectories' begin and end, without which the tail of a batch counts as decoding"
 _STAGES = (Stage.ROLLOUT,)
 
+SYMPTOM = "few samples run for most of a batch, and everyone waits for its longest"
+_TRAJECTORIES = "each trajectory's begin and end: a hook on the engine's requests"
 
-@register(ROLLOUT, *_STAGES)
-def rollout(analysis: RunAnalysis) -> Wall:
+
+def drain(analysis: RunAnalysis) -> tuple[float, str]:
+    """`(the part of a batch's generation that draining costs, what is missing)`: NaN where it is
+    unknown, and 0 where there is no barrier."""
+    slots = analysis.tail.slots
+    if slots is None:
+        return math.nan, "no trajectory with a length was recorded"
+    if not slots.batches:
+        return 0.0, "generation never stops for a batch to end"
+    if not slots.span_s.mean > 0:
+        return math.nan, "no batch took any time"
+    alone_s, beside_s = _token_parts_s(analysis)
+    lost_s = 0.0
+    for seconds, used in zip(slots.draining_at_s, slots.draining_used_shares, strict=True):
+        rate = used * (alone_s + beside_s) / (alone_s + beside_s * used)  # of that with full slots
+        lost_s += seconds * (1 - rate)
+    return within(lost_s / slots.span_s.mean), ""
+
+
+def _token_parts_s(analysis: RunAnalysis) -> tuple[float, float]:
+    """`(alone, beside)`: a token of a sequence takes the first and, where all slots are used, the
+    second on top. Where nobody knows, the others cost nothing."""
+    slots, load = analysis.tail.slots, analysis.workload
+    engine = None if load is None else load.engine
+    # Where it stands for no number of samples, its own are not those of the run.
+    if engine is None or slots is None or not engine.token_s > 0 or math.isnan(engine.stands_for):
+        return 1.0, 0.0
+    sequences = slots.slots.mean / engine.workers / engine.stands_for
+    return engine.token_s, engine.shared_token_s * sequences
+
+
+@w.register(w.TAIL, Stage.ROLLOUT, part=True)
+def long_tail(analysis: RunAnalysis) -> w.Wall:
+    share, why = drain(analysis)
+    if math.isnan(share):
+        return w.cannot_tell(w.TAIL, SYMPTOM, why, _TRAJECTORIES)
+    evidence = _evidence(analysis)
+    if not share:
+        return w.Wall(w.TAIL, w.LIKELY, w.NONE, SYMPTOM, why or "no slot stood idle", evidence, ())
+    because = "the time of a step in which slots stand idle as a batch drains"
+    unsure = beside_tools(analysis)  # a slot that is not idle, as its sample has gone to its tools
+    wall = stage_wall(
+        analysis, w.TAIL, SYMPTOM, (Stage.ROLLOUT,), evidence, because=because, part=share,
+        part_within=(0.0, share) if unsure else None,
+    )  # fmt: skip
+    return replace(wall, confidence=w.WEAK) if unsure and wall.confidence == w.LIKELY else wall
+
+
+def _evidence(analysis: RunAnalysis) -> tuple[w.Figure, ...]:
+    latency_s, slots = analysis.tail.latency_s, analysis.tail.slots
+    found = []
+    if slots is not None and slots.batches:
+        found += [
+            w.figure("a batch drains for", slots.draining_s, "s"),
+            w.figure("the whole batch takes", slots.span_s, "s"),
+            w.figure("slots used while it drains", slots.draining_used_share, "share"),
+            w.figure("the last 10 % of a batch take", slots.last_tenth_share, "share"),
+            w.Figure("generation if no slot were idle", slots.no_idle_span_s, "s", slots.batches),
+        ]
+    if latency_s.n:
+        found.append(w.Figure("p95 / p50 of latency", latency_s.tail_ratio, "×", latency_s.n))
+    return tuple(one for one in found if not math.isnan(one.value))
+
+
+@w.register(w.ROLLOUT, *_STAGES)
+def rollout(analysis: RunAnalysis) -> w.Wall:
     (of_tail, _), missing = drain(analysis), []
     if math.isnan(of_tail):
         of_tail, missing = 0.0, [_NO_TAIL]
@@ -32,7 +104,7 @@ def rollout(analysis: RunAnalysis) -> Wall:
     if not full:
         symptom = "the step waits while engines generate"
     return stage_wall(
-        analysis, ROLLOUT, symptom, _STAGES, evidence, missing,
+        analysis, w.ROLLOUT, symptom, _STAGES, evidence, missing,
         part=1 - of_tail, but=_OF_TAIL if of_tail >= _WORTH_A_WORD else "",
         part_within=(1 - of_tail, 1.0) if beside_tools(analysis) else None,
     )  # fmt: skip
@@ -48,15 +120,15 @@ def _token_s(analysis: RunAnalysis) -> Spread:
     )
 
 
-def _of_engines(analysis: RunAnalysis, token_s: Spread) -> list[Figure]:
+def _of_engines(analysis: RunAnalysis, token_s: Spread) -> list[w.Figure]:
     found = []
     slots, tokens = analysis.tail.slots, analysis.tail.response_tokens
     rollout_s = float(analysis.breakdown.tau_s[analysis.steady, Stage.ROLLOUT].sum())
     if tokens.n and rollout_s:
         rate = tokens.mean * analysis.tail.latency_s.n / rollout_s  # uncounted ones are as long
-        found.append(Figure("tokens while generating", rate, "tokens/s", tokens.n))
+        found.append(w.Figure("tokens while generating", rate, "tokens/s", tokens.n))
     if token_s.n:
-        found.append(Figure("a token of a sequence, median", token_s.p50, "s", token_s.n))
+        found.append(w.Figure("a token of a sequence, median", token_s.p50, "s", token_s.n))
     if slots is not None:
-        found.append(figure("slots used", slots.used_share, "share"))
+        found.append(w.figure("slots used", slots.used_share, "share"))
     return found

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.trajectories.samples import TRAINED_SAMPLES
 from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import attribute, held_up_s
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.read.trajectory_lifecycle import TRAINED_SAMPLES
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "token ids or log-probs have to be computed again"

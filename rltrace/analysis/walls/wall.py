@@ -1,6 +1,6 @@
 """What a test for a wall says, and the register of walls.
 
-A wall is a module here and a file of moves of the same name (`rltrace/analysis/data/moves`).
+A wall is a function of a module here, and a file of moves (`rltrace/analysis/data/moves`).
 
 To read first, 12 of 17: what a wall says; `stage_wall.py` is one of stages.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats import confidence_interval
-from rltrace.analysis.stats.summary_stats import Spread, spread
+from rltrace.analysis.stats.confidence_interval import Spread, spread
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.trace.vocabulary import Stage
 

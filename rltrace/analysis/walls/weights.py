@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.summary_stats import spread_of
+from rltrace.analysis.stats.confidence_interval import spread_of
 from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
 from rltrace.analysis.walls.wall import WEIGHTS, Figure, Wall, figure, register
 from rltrace.trace.vocabulary import Stage

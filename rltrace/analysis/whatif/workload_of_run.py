@@ -16,10 +16,8 @@ from rltrace.analysis.timeline.stage_chains import Chain
 from rltrace.analysis.timeline.stages import Breakdown
 from rltrace.analysis.timeline.waits import Sends, sends_in, stopping
 from rltrace.analysis.whatif import run_samples
-from rltrace.analysis.whatif.predict import Source
+from rltrace.analysis.whatif.predict import Source, is_off
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.replay_accuracy import is_off
-from rltrace.analysis.whatif.stated_workload import stated
 from rltrace.analysis.whatif.workload import (
     AT_ONCE,
     GOES_ON,
@@ -85,6 +83,8 @@ def _runs_ahead(analysis: RunAnalysis, placement: str, samples: run_samples.Stea
 def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
     """A run whose log tells stage seconds only. Errors: `RltraceError` where nobody says who waits
     for whom, and its chains overlap in part."""
+    from rltrace.analysis.whatif.stated_workload import stated
+
     steady = analysis.steady
     tau_s = analysis.breakdown.tau_s[steady].mean(axis=0)
     if placement == "disaggregated" and not stated_placement(analysis.run):

@@ -23,9 +23,9 @@ from rltrace.report.html import sample_parts as samples
 from rltrace.report.html.drawing import NOTHING, Html, join, prose, sentence, tag, text
 from rltrace.report.html.step_parts import goodput_part, step_part
 from rltrace.report.layout import numbers, table
+from rltrace.report.run_description import cells
 from rltrace.report.sections import evidence_sections as evidence
 from rltrace.report.sections import verdict_section
-from rltrace.report.sections.health_lines import cells
 from rltrace.report.sections.verdict_section import best_fix, gain_words, sentences, setting_words
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rltrace.analysis.figures.device_use import UNKNOWN_ROLE
+from rltrace.analysis.figures.devices import UNKNOWN_ROLE
 from rltrace.analysis.figures.goodput import Goodput
 from rltrace.analysis.figures.goodput_factors import Cascade
 from rltrace.analysis.summary import Summary

@@ -15,10 +15,10 @@ from rltrace.run.shipping.shipper import Shipper
 from rltrace.trace.clock import node_id
 from rltrace.trace.compact.manifest import read_manifest, segment_bytes
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.read.clock_alignment import SHIPPED
 from rltrace.trace.read.processes import read_dropped
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
-from rltrace.trace.transfer.remote_runs import SHIPPED
 from rltrace.trace.transfer.store import Store, unreached
 from rltrace.trace.untrusted_files import own_files, told_in
 

@@ -21,7 +21,7 @@ from rltrace.trace import run_dir
 from rltrace.trace.compact.stored_rows import Stored, pattern_of, quoted, unreadable
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.liveness import OUTLIVED, command_s, described_alive
-from rltrace.trace.read.clock_alignment import NodeClock
+from rltrace.trace.read.clock_alignment import NodeClock, read_reach
 from rltrace.trace.read.row_filters import EVER_NS, Narrowed, Range
 from rltrace.trace.read.run_files import RunFiles
 from rltrace.trace.read.sql_views import (
@@ -35,7 +35,6 @@ from rltrace.trace.read.sql_views import (
 )
 from rltrace.trace.read.trajectory_ids import WEIGHTS, reward_weights, weights_table
 from rltrace.trace.schema import EVENT_TABLES, TABLES
-from rltrace.trace.transfer.remote_runs import read_reach
 
 if TYPE_CHECKING:
     import duckdb

@@ -30,6 +30,7 @@ from rltrace.trace.compact.stored_rows import name_texts, table_columns
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
 from rltrace.trace.metadata_validation import fitting, only_some, problem_of
+from rltrace.trace.read.clock_alignment import Reach, read_reach
 from rltrace.trace.read.processes import Dropped, RunProcesses, read_dropped, roles_of_parents
 from rltrace.trace.read.segment_batches import (
     Columns,
@@ -44,7 +45,6 @@ from rltrace.trace.read.segment_batches import (
 )
 from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE, Table
 from rltrace.trace.segment import STREAM
-from rltrace.trace.transfer.remote_runs import Reach, read_reach
 from rltrace.trace.untrusted_files import FollowedLines, entries, open_own, parsed, read_own
 
 _ALIGN_EVERY_S = 60.0

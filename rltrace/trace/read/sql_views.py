@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.read import trajectory_ids as ids
-from rltrace.trace.read.step_clock import NAME as STEPS_THAT_COUNT
-from rltrace.trace.read.step_clock import STEPS, steps_that_count
+from rltrace.trace.read.row_filters import STEPS, STEPS_THAT_COUNT, steps_that_count
 from rltrace.trace.read.trajectory_ids import regrouped
 from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
 from rltrace.trace.schema import TABLES, Column, Table

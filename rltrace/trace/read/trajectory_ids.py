@@ -30,7 +30,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rltrace.trace.read.step_clock import table_of
+from rltrace.trace.read.row_filters import table_of
 from rltrace.trace.vocabulary import Fate, Outcome
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import os
 import posixpath
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from typing import Any
 from rltrace.trace import run_dir
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import is_brought
-from rltrace.trace.read.clock_alignment import NodeClock
-from rltrace.trace.run_dir import NODES
+from rltrace.trace.read.clock_alignment import SHIPPED
 from rltrace.trace.safe_open import alone
 from rltrace.trace.schema import TABLES
 from rltrace.trace.transfer.store import (
@@ -37,7 +35,7 @@ from rltrace.trace.transfer.store import (
     unpack,
     unreached,
 )
-from rltrace.trace.untrusted_files import MOST_TEXT_BYTES, own_files, told_in
+from rltrace.trace.untrusted_files import MOST_TEXT_BYTES, told_in
 
 CACHE_VARIABLE = "RLTRACE_CACHE"  # environment variable: where runs from URLs are kept
 _SAVE_EVERY = 64  # packs
@@ -264,87 +262,3 @@ def _not_whole(
 
 def _write_known(folder: Path, known: dict[str, Any]) -> None:
     run_dir.write_json(f"{folder}/{run_dir.FETCHED_FILE}", known)
-
-
-# What a node shipped is known until its files were looked at last: what did not end by then may
-# have ended.
-
-SHIPPED = "shipped"  # in a node's file at the store: whether all of the node is there
-LOOKED, ALL_LOOKED, AGAIN = "looked_ns", "all_looked_ns", "again_s"
-"""There, too, while not all is: when the last look began that all came of, since when each file of
-rows was looked at (ns of the node's monotonic clock), and seconds to the next look."""
-
-_GONE_S, _GONE_TIMES = 120.0, 4.0
-"""A node that was silent for so long, and for so many times as long as it said, is gone."""
-
-
-@dataclass(frozen=True)
-class NodeReach:
-    """A node of which more is to come. What it recorded is here until `until_ns`, of long silent
-    processes until `all_ns` (Unix ns; 0: it has not said). `again_s`: between its looks."""
-
-    node: str
-    host: str
-    until_ns: int
-    all_ns: int
-    again_s: float
-
-
-@dataclass(frozen=True)
-class Reach:
-    """The nodes of which not all is here; containers of a kernel are one, each with own files."""
-
-    nodes: tuple[NodeReach, ...]
-
-    @property
-    def until_ns(self) -> int:
-        """Until when something is known of any of them (Unix ns); 0: none has said."""
-        return max((node.until_ns for node in self.nodes), default=0)
-
-    def known_ns(self, node: str, sign_ns: int, until_ns: int) -> int:
-        """Until when (Unix ns) a process is known, by its last sign and the recording's end."""
-        all_ns = min((told.all_ns for told in self.nodes if told.node == node), default=until_ns)
-        return min(until_ns, max(sign_ns, all_ns))
-
-    def gone(self, now_ns: int) -> tuple[NodeReach, ...]:
-        return tuple(
-            node
-            for node in self.nodes
-            if node.until_ns > 0
-            and (now_ns - node.until_ns) / 1e9 > max(_GONE_S, _GONE_TIMES * node.again_s)
-        )
-
-
-EVERYTHING = Reach(())  # of a run that lies where it was recorded, or is here whole
-
-
-def read_reach(run: Path, clocks: Mapping[str, NodeClock]) -> Reach:
-    """The reach of a run; `clocks` are its nodes'. What cannot be read tells of nothing."""
-    if not is_brought(run):
-        return EVERYTHING
-    found = []
-    for path in own_files(run / NODES, ".json")[0]:
-        told = told_in(path)
-        if told.get(SHIPPED) is False:
-            found.append(_node_reach(told, clocks.get(str(told.get("node")))))
-    return Reach(tuple(found))
-
-
-def _node_reach(told: Mapping[str, Any], clock: NodeClock | None) -> NodeReach:
-    def unix(key: str) -> int:
-        value = told.get(key)
-        if clock is None or type(value) is not int or not 0 < value < 1 << 62:
-            return 0
-        return clock.moment(value)
-
-    again = told.get(AGAIN)
-    again_s = float(again) if isinstance(again, (int, float)) and 0 <= again < 1e9 else 0.0
-    node, host = str(told.get("node")), str(told.get("host"))
-    return NodeReach(node, host, unix(LOOKED), unix(ALL_LOOKED), again_s)
-
-
-def clock_time(moment_ns: int) -> str:
-    """A moment as a clock on the wall here shows it, with its date where that is not today's."""
-    at = time.localtime(moment_ns / 1e9)
-    is_today = at[:3] == time.localtime()[:3]
-    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", at)

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import rltrace
-from rltrace.analysis.trajectories.samples import TRAINED_USES
 from rltrace.testing.clocks import up_for_days
 from rltrace.testing.inside.analysis import LiveState, Summary, Window, summarize, trained_in
 from rltrace.testing.inside.hooks import Recorder
 from rltrace.testing.inside.report import frame, to_json
 from rltrace.testing.inside.trace import Fate, Stage, create_run, segment
 from rltrace.testing.inside.trace import OpenedRun as Run
+from rltrace.trace.read.trajectory_lifecycle import TRAINED_USES
 from tests.analysis.test_any_numbers import random_run
 from tests.hooks.conftest import WRAP, clean_environment
 

@@ -14,17 +14,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 import rltrace
-from rltrace.analysis.whatif.replay_accuracy import MOST_ERROR, OffTheRun, replay_error
 from rltrace.cli import main
 from rltrace.testing.handmade_runs import at, process, rows, run_of, turns
 from rltrace.testing.inside.analysis import (
+    MOST_ERROR,
     NO_MORE,
     Constants,
+    OffTheRun,
     RunAnalysis,
     held,
     most_gain,
     predict,
     ranked,
+    replay_error,
     summarize,
     workload_of,
 )

@@ -1,4 +1,4 @@
-"""Sparse reward: every sample of a group fails, so nothing is learned.
+"""Walls of verdicts: steps wait for tools or rewards, or rewards tell no samples apart.
 
 A group whose rewards are all equal has no advantage (GRPO, RLOO). Where all its samples failed, its
 tokens are the cost; where all succeeded the prompt is solved, which is as useless and no sparse
@@ -9,14 +9,53 @@ a broken judge says the same of each sample as one that every sample satisfies.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.confidence_interval import spread_of
 from rltrace.analysis.trajectories.reward_signal import mostly_clear, unclear_samples
-from rltrace.analysis.trajectories.samples import GENERATED_SAMPLES
 from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import unseen_of
+from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall, that_count
+from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
 from rltrace.trace.vocabulary import Stage
+
+TOOLS = "tools of a sample, p95"  # name of the evidence
+
+_TAIL = 2.0  # times the median
+_STAGES = (Stage.ENV, Stage.REWARD)
+
+
+@w.register(w.ENV_REWARD, *_STAGES)
+def env_reward(analysis: RunAnalysis) -> w.Wall:
+    evidence = [*exposed_figures(analysis, _STAGES), *_of_tools(analysis)]
+    names = {Stage.ENV: "tools", Stage.REWARD: "rewards"}
+    rows = that_count([row for row in analysis.stages if row.stage in names])
+    slow = " and ".join(names[stage] for stage in names if stage in {row.stage for row in rows})
+    latency_s = analysis.tail.reward_latency_s
+    in_tail = slow == "rewards" and latency_s.n and latency_s.p95 > _TAIL * latency_s.p50
+    how = "are slow in their tail" if in_tail else "take long"
+    symptom = f"{slow or 'tools and rewards'} {how}, and the rest of the step waits for them"
+    return stage_wall(analysis, w.ENV_REWARD, symptom, _STAGES, evidence)
+
+
+def _of_tools(analysis: RunAnalysis) -> list[w.Figure]:
+    found = []
+    tail, latency_s = analysis.tail, analysis.tail.reward_latency_s
+    if latency_s.n:
+        found.append(w.Figure("reward latency, p95", latency_s.p95, "s", latency_s.n))
+    timed = "raw_trajectories where start_ns > 0 and env_ns > 0"
+    tools_s = spread_of(analysis.run, "env_ns / 1e9", timed)
+    if tools_s.n:
+        found.append(w.Figure(TOOLS, tools_s.p95, "s", tools_s.n))
+    if judged := latency_s.n + tail.untimed_rewards:
+        failed = w.proportion(tail.failed_rewards / judged, judged)
+        found.append(failed.as_figure("rewards that failed"))
+    return [one for one in found if not math.isnan(one.value)]
+
+
+# --- sparse reward: every sample of a group fails, so nothing is learned
 
 SYMPTOM = "for many prompts all samples fail"
 NOTHING_LEARNED = "the reward does not move, as no group has an advantage"

@@ -12,7 +12,7 @@ In a table:
   console    how its console prints a step (`importers/formats/console.py` has the shapes)
   labels     what its console calls a metric -> the metric
   step       metrics with a step's length, in seconds; none: a step is as long as its parts
-  previous   that length is of the step before
+  previous   (of a trainer) that length is of the step before
   numbers    metrics that state the step's number, where the log's own counts something else
   cut        what stands before its names in some loggers
   rest       stage of what is left of a step beside generation, where only some steps generate
@@ -81,7 +81,8 @@ class LogRecord:
 @dataclass(frozen=True)
 class Told:
     """What a log tells: its trainer's name, placement and version ("" for unknown), the timers of a
-    step, metric -> stage, and what the log or a metric does not say."""
+    step, metric -> stage, and what the log or a metric does not say. `previous`: it logs the length
+    of the step before."""
 
     trainer: str = ""
     placement: str = ""
@@ -92,6 +93,7 @@ class Told:
     holds: Mapping[str, list[str]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)
+    previous: bool = False
 
     @property
     def timers(self) -> Mapping[str, Stage]:

@@ -55,6 +55,7 @@ class Scheme:
             part: {**own.get(part, {}), **self.table.get(part, {})}
             for part in ("inside", "aside", "after", "holds", "unknown", "figures")
         }
+        merged["previous"] = own.get("previous", False)
         found = Told(own.get("name", ""), own.get("placement", ""), **merged)
         tell: Tell | None = code_of(self.framework, "tell")
         return found if tell is None else tell(found, records, settings)
@@ -216,7 +217,7 @@ def _lengths(records: list[LogRecord], scheme: Scheme, told: Told) -> list[float
         next((record.metrics[name] for name in scheme.step if name in record.metrics), None)
         for record in records
     ]
-    if scheme.table.get("previous"):
+    if told.previous:
         found = [*found[1:], None]
     lengths = [value if value and is_time(value) else None for value in found]
     if adds_up(records, scheme, told):
@@ -228,7 +229,7 @@ def _lengths(records: list[LogRecord], scheme: Scheme, told: Told) -> list[float
 
 def adds_up(records: list[LogRecord], scheme: Scheme, told: Told) -> bool:
     """Whether a step whose length is not logged is taken to be as long as its timers together."""
-    if not scheme.step or scheme.table.get("previous"):
+    if not scheme.step or told.previous:
         return True
     if has(records, *scheme.step) or scheme.table.get("complete"):
         return False

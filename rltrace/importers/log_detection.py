@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.adapters.log_table import log_tables, name_of
-from rltrace.importers.formats import event_files, wandb_files
+from rltrace.importers.formats import event_files, metric_stores, wandb_files
 from rltrace.importers.log_files import read_log
 from rltrace.importers.log_records import Log, begins_with
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -73,7 +73,7 @@ def forms() -> Iterator[tuple[str, str, tuple[bytes, ...], dict[str, Any]]]:
 
 def holds_log(folder: Path) -> bool:
     """Whether files of a log that rltrace can read lie in a folder."""
-    logs = f"*{event_files.MARK}*", f"*{wandb_files.SUFFIX}"
+    logs = f"*{event_files.MARK}*", f"*{wandb_files.SUFFIX}", f"{metric_stores.METRICS}/*"
     found = any(next(folder.rglob(name), None) is not None for name in logs)
     return found or bool(told_by_files(folder))
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from rltrace.adapters.log_table import LogRecord
-from rltrace.importers.formats import console, event_files, json_lines, wandb_files
+from rltrace.importers.formats import (
+    console,
+    event_files,
+    json_lines,
+    metric_stores,
+    wandb_files,
+)
 from rltrace.importers.formats.excerpt import read_excerpt
 from rltrace.importers.log_records import (
     LONGEST_LINE,
@@ -50,11 +57,19 @@ def read_log(path: Path, settings: Settings | None = None, framework: str = "") 
     settings = settings or {}
     with readable(path):
         if path.is_dir():
+            if (path / metric_stores.METRICS).is_dir():
+                return _stored(path, "MLflow's folder", *metric_stores.read_folder(path))
             return _read_directory(path, settings)
         start = start_of(path)
         check_filled(path, start)
         if event_files.looks_like(start, path.name):
             return _in_turn(path, [path], settings, _EVENTS)
+        if metric_stores.looks_like(start):
+            try:
+                return _stored(path, "database", *metric_stores.read_database(path))
+            except sqlite3.Error as error:
+                said = f"{path} is no database of MLflow's or Trackio's: {error}"
+                raise RltraceError(said) from None
         if wandb_files.looks_like(start):
             return _in_turn(path, [path], settings, _WANDB)
         return _read_text(path, start, settings, framework)
@@ -109,6 +124,12 @@ def _read_text(path: Path, start: bytes, settings: Settings, framework: str) -> 
         words=tuple(shown.words),
         values=shown.values,
     )
+
+
+def _stored(path: Path, kind: str, records: list[LogRecord], skipped: list[str]) -> Log:
+    records, odd = plausible(records)
+    changed_ns = path.stat().st_mtime_ns
+    return Log(str(path), kind, tuple(joined(records)[0]), (*skipped, *odd), changed_ns)
 
 
 def _read_directory(path: Path, settings: Settings) -> Log:

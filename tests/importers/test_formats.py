@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -285,3 +287,24 @@ def test_a_directory_is_one_run_however_often_it_was_resumed(tmp_path: Path) -> 
     with pytest.raises(RltraceError, match="several experiments") as error:
         read_log(tmp_path)
     assert error.value.exit_code == WRONG_USAGE
+
+
+@pytest.mark.parametrize(
+    ("name", "timer", "lengths"),
+    [("trackio.db", "train/step_time", [10.0, 11.0, 12.0]),
+     ("mlflow", "timing_s/step", [10.0, 11.0, 12.0])],
+)  # fmt: skip
+def test_what_mlflow_and_trackio_kept_is_read(name: str, timer: str, lengths: list[float]) -> None:
+    """As Trackio and MLflow wrote them, three steps of a job."""
+    log = read_log(FIXTURES / name)
+    assert [record.metrics[timer] for record in log.records] == lengths
+    assert all(record.real_ns for record in log.records)
+    assert [step.seconds for step in read_run(FIXTURES / name).steps] == lengths
+
+
+def test_a_database_of_something_else_is_one_sentence(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+        database.execute("CREATE TABLE metrics (step)")
+        database.commit()
+    with pytest.raises(RltraceError, match="no database of MLflow's or Trackio's"):
+        read_log(tmp_path / "x.db")

@@ -119,7 +119,7 @@ def _record(found: Any, not_finite: Counter[str]) -> LogRecord | None:
 def _steps() -> tuple[str, ...]:
     """What may state a step's number: `step`, or what a framework calls it."""
     named = [name for table in log_tables().values() for name in table.get("numbers", ())]
-    return ("step", *dict.fromkeys(named))
+    return ("step", "_step", *dict.fromkeys(named))
 
 
 def _step(value: object) -> int | None:

@@ -27,6 +27,7 @@ In a table:
   figures    metric -> what it does not say by its name
   known      what is told by another name (reward, truncated, ...) -> metrics; the first counts
   settings   what to look for in the configuration that a console shows: name -> pattern
+  epochs     its console counts steps within each epoch
   beside     what the names of an evaluation's figures begin with, which is no step
   sums       metrics of a record that sums the training up, and is left out
   history    a file that holds the records in an array

@@ -131,9 +131,8 @@ def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., 
                 made = run_of_log(run, framework or "", mapping, job)
                 path, done = stack.enter_context(made)
             say(found_in(done), err=True)
-            for note in done.log_notes:
-                if note.startswith("skipped: "):
-                    say(note, err=True)
+            for note in done.says:
+                say(note, err=True)
             of_run(run=path, **options)
 
     for option in add:

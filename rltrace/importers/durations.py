@@ -91,6 +91,11 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
             f"{log.path} is no log of {scheme.name}'s trainer: it has no timer of its (what it has "
             f"begins with {', '.join(kinds[:6]) or 'nothing'})"
         )
+    if not names & signs_of(scheme.table):
+        raise RltraceError(
+            f"{log.path} has figures of training only, none of generation or of rewards: it is no "
+            f"log of {scheme.name} doing RL"
+        )
     lengths = _lengths(records, scheme, told)
     some = any(length is not None for length in lengths)  # else all are laid out by their parts
     steps = tuple(
@@ -147,6 +152,19 @@ def _by_difference(
             parts.append(Timed(Stage[rest.upper()], "the rest of the step", step.seconds - more_s))
         found.append(replace(step, inside=tuple(parts)))
     return tuple(found)
+
+
+_OF_ANY_TRAINING = {"train", "data", "checkpoint", "eval", "other"}
+
+
+def signs_of(table: Mapping[str, Any]) -> set[str]:
+    """Metrics that training without generation and rewards does not have."""
+    parts = (one.get(part, {}) for one in (table, *table.get("trainers", ())) for part in _TIMED)
+    timers = {n for part in parts for n, stage in part.items() if stage not in _OF_ANY_TRAINING}
+    return timers | {name for names in table.get("known", {}).values() for name in names}
+
+
+_TIMED = ("inside", "aside", "after")
 
 
 def _known(table: Mapping[str, Any], names: set[str]) -> dict[str, str]:

@@ -88,8 +88,10 @@ def _read_text(path: Path, start: bytes, settings: Settings, framework: str) -> 
         check_filled(path, first.encode())
     with text_of(path) as text:
         lines = Lines(text)
-        kind = "JSON lines" if json_lines.looks_like(first) else "console log"
-        if json_lines.looks_like(first):
+        line = first.partition("\n")[0]
+        is_json = json_lines.looks_like(first) and json_lines.unwrapped(line) == line
+        kind = "JSON lines" if is_json else "console log"
+        if is_json:
             printed.records, printed.skipped, printed.not_finite = json_lines.read(lines)
         else:
             printed = console.read(lines, settings, framework)
@@ -121,6 +123,7 @@ def _read_text(path: Path, start: bytes, settings: Settings, framework: str) -> 
         changed_ns=changed_ns,
         settings=printed.said,
         framework=printed.framework,
+        notes=tuple(printed.notes),
         words=tuple(shown.words),
         values=shown.values,
     )

@@ -22,6 +22,7 @@ class Log:
     """`kind` is its format in words, `skipped` says what could not be read and why, `changed_ns` is
     when its file was last written (Unix ns); `settings` are words of the framework's configuration
     that it happens to show, `framework` whose form its lines have ("" for a form of anybody's),
+    `notes` what is to be known of it,
     `words` those of command lines that it shows, `values` option -> value of what it prints."""
 
     path: str
@@ -31,6 +32,7 @@ class Log:
     changed_ns: int = 0
     settings: dict[str, str] = field(default_factory=dict)
     framework: str = ""
+    notes: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     values: dict[str, Any] = field(default_factory=dict)
 

@@ -98,7 +98,8 @@ def _read(path: Path, framework: str, log: Log | None, job: int | None) -> Impor
             )
     if log is None:
         log = read_log(path, _settings(framework), table.get("like", framework))
-    return read_durations(_one_job(log, job), framework)
+    log = _numbered_through(log) if table.get("epochs") else _one_job(log, job)
+    return read_durations(log, framework)
 
 
 def _of_objects(
@@ -132,6 +133,16 @@ def _of_objects(
     )
 
 
+def _numbered_through(log: Log) -> Log:
+    """A log whose steps are counted within each epoch, with the numbers of the whole job."""
+    before, last, records = 0, 0, []
+    for record in log.records:
+        before += last if record.step < last else 0
+        last = record.step
+        records.append(replace(record, step=before + record.step))
+    return replace(log, records=tuple(records))
+
+
 def _one_job(log: Log, job: int | None) -> Log:
     """The log of one job. Where step numbers begin again at the first, or before it, another job
     wrote on; one that goes on from a checkpoint begins later. Errors: `WrongUsage` for no such."""
@@ -151,4 +162,4 @@ def _one_job(log: Log, job: int | None) -> Log:
     said = (
         f"{len(starts)} jobs are in it (steps {steps}): this is job {chosen}, --job N takes another"
     )
-    return replace(log, records=parts[chosen - 1], skipped=(*log.skipped, said))
+    return replace(log, records=parts[chosen - 1], notes=(*log.notes, said))

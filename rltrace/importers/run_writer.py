@@ -104,7 +104,8 @@ class ImportedRun:
 
     @property
     def log_notes(self) -> tuple[str, ...]:
-        return (*(f"skipped: {what}" for what in self.log.skipped), *self.oddities)
+        skipped = (f"skipped: {what}" for what in self.log.skipped)
+        return (*skipped, *self.log.notes, *self.oddities)
 
 
 _NEVER_PLACED = ("which samples were trained on", "bytes and phases of weight sync", "devices")

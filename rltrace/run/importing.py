@@ -24,7 +24,8 @@ from rltrace.trace.vocabulary import Stage, word
 class Imported:
     """What was imported and where to. `records` are the steps that it tells of, `steps` those whose
     length it has; `stages` counts spans by stage; `not_logged` is what the log cannot tell, `notes`
-    what is wrong with its figures, `log_notes` what was odd or skipped."""
+    what is wrong with its figures, `log_notes` what was odd or skipped, `says` what of that
+    is to be said at once."""
 
     path: str
     framework: str
@@ -43,6 +44,7 @@ class Imported:
     not_logged: tuple[str, ...]
     notes: tuple[str, ...]
     log_notes: tuple[str, ...]
+    says: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -126,4 +128,5 @@ def _told(path: Path, run: ImportedRun) -> Imported:
         not_logged=tuple(what if s is None else f"{word(s)}: {what}" for s, what in run.not_logged),
         notes=tuple(f"{target}: {detail}" for target, detail in run.notes),
         log_notes=run.log_notes,
+        says=(*(f"skipped: {what}" for what in run.log.skipped), *run.log.notes),
     )

@@ -46,6 +46,7 @@ _HEADING = re.compile(r"\W*([A-Za-z][\w ]*?)\W*:?\W*")
 _ROW = tuple(BORDERS + "├┤╞╡+")  # what a row begins and ends with
 _FRAGMENT = re.compile(r"[\w./@+-]{1,60}")
 _MOST_TEXT = 1 << 18  # characters of a record
+_SHORTEST, _LONGEST = 20, 400  # characters of a line that may have been broken
 _MOST_LINES = 2000  # of a record that a dict or items go on over
 
 
@@ -94,11 +95,12 @@ def printed_forms() -> tuple[PrintedForm, ...]:
 
 @dataclass
 class PrintedLog:
-    """What a console says: its records, what was skipped, how often each metric was no finite
+    """What a console says: its records, what was skipped, notes, how often a metric was no finite
     number, words of the configuration, and whose form the records have ("" for anybody's)."""
 
     records: list[LogRecord] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     not_finite: Counter[str] = field(default_factory=Counter)
     said: dict[str, str] = field(default_factory=dict)
     framework: str = ""
@@ -138,7 +140,7 @@ class _Reader:
         self._open: _Open | None = None
         self._records: list[tuple[str, int, LogRecord]] = []  # whose form, in which line
         self._torn, self._elided, self._stepless = Counted(), Counted(), Counted()
-        self._last_is_torn, self._counted = False, 0
+        self._last_is_torn, self._counted, self._before = False, 0, ""
         self._widths: set[int] = set()
         self._timed: list[LogRecord] = []
         self._timed_by, self._timed_is_whole = "", False
@@ -147,7 +149,7 @@ class _Reader:
         is_ended = True
         for at, line in enumerate(lines, 1):
             is_ended = line.endswith(("\n", "\r"))
-            self._line(at, cleaned(line))
+            self._line(at, cleaned(json_lines.unwrapped(line)))
         self._close(is_last=not is_ended)
         found, forms = self._found, Counter(form for form, _, _ in self._records)
         if self._timed and not forms[self._timed_by]:
@@ -174,16 +176,17 @@ class _Reader:
         if self._stepless.count:
             found.skipped.append(f"{self._stepless}: JSON without a step and numbers")
         if self._counted:
-            found.skipped.append(json_lines.COUNTED)
+            found.notes.append(json_lines.COUNTED)
         return found
 
     def _line(self, at: int, line: str) -> None:
-        begun = [
-            (match, form)
-            for form in printed_forms()
-            if form.word in line
-            for match in form.begins.finditer(line)
-        ]
+        begun = list(_begun(line))
+        if not begun and _SHORTEST < len(self._before) < _LONGEST:
+            # A terminal may have broken the line where a record begins.
+            whole, at_break = self._before + bare(line, "").strip(), len(self._before)
+            begun = [o for o in _begun(whole) if o[0].start() < at_break < o[0].end()]
+            line = whole if begun else line
+        self._before = ""
         if begun and all(form.shape == "timers" for _, form in begun):
             for match, form in begun:
                 self._timer(form, match["name"], float(match["value"]))
@@ -191,6 +194,7 @@ class _Reader:
             self._close()
             self._begin(at, line, list(_apart(line, begun)))
         elif self._open is None or not self._goes_on(at, line):
+            self._before = line
             if self._open is not None and self._open.form.shape in ("items", "dict"):
                 self._close(next_line=line)
             self._other(at, line)
@@ -203,7 +207,9 @@ class _Reader:
                 (m.start() for m, _ in begun[place + 1 :] if m.start() >= match.end()), len(line)
             )
             said = match.groupdict().get("step")
-            before = "" if place else line[: match.start()].rstrip(BORDERS + " ")
+            before = "" if place else line[: match.start()]
+            if form.shape == "rows":  # the border is the row's
+                before = re.sub(rf"\s*[{BORDERS}]\s*$", "", before)
             self._open = _Open(form, None if said is None else int(said), before, at=at)
             self._open.width = len(line)
             text = line[match.end() : end]
@@ -391,6 +397,12 @@ class _Reader:
             step = self._counted if stated is None else int(stated)
         kept = LogRecord(step, metrics, not_finite=infinite)
         self._records.append((record.form.framework, record.at, kept))
+
+
+def _begun(line: str) -> Iterator[tuple[re.Match[str], PrintedForm]]:
+    for form in printed_forms():
+        if form.word in line:
+            yield from ((match, form) for match in form.begins.finditer(line))
 
 
 def _apart(

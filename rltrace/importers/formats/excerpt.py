@@ -12,8 +12,12 @@ from rltrace.importers.formats.printed_figures import BORDERS, UNIT, VALUE, clea
 from rltrace.importers.log_records import number, split
 
 _STEP = re.compile(
-    r"(?i)(?<![a-z])(?:global[ _])?step['\"]?\s?[ :=#]\s?(?P<step>\d{1,9})\b(?!\s?[*s%.])"
+    r"(?i)(?:(?<![a-z_/-])(?:global[ _])?step|(?<![a-z])iteration"
+    r"|(?:train|training|trainer|rollout)/(?:global_)?step)"
+    r"['\"]?\s?[ :=#]\s?(?P<step>\d{1,9})\b(?!\s?[*s%.])"
 )
+_COUNTER = re.compile(r"(?:.*[/_])?step")  # unless it is known as a timer
+_FEWEST = 3  # figures of a framework: fewer may be anybody's words
 _NAMED = re.compile(
     rf"(?P<name>[A-Za-z][\w./@-]*(?: [\w./@-]+){{0,4}})['\"]?\s*[:={BORDERS}]\s*['\"]?"
     rf"(?P<value>{VALUE}){UNIT}(?![\w.])"
@@ -66,7 +70,7 @@ def read_excerpt(lines: Iterable[str]) -> PrintedLog:
             name = next((tail for tail in tails if tail in _names()), words[-1])
             if match.end() == len(line):  # no line's end: it may be cut
                 continue
-            if not name.endswith("step") and (name in _names() or "/" in name):
+            if name in _names() or ("/" in name and not _COUNTER.fullmatch(name)):
                 found.append((match.start(), name, shown_value(match["value"], match["unit"])))
                 for framework, metric in _frameworks(name).items():
                     metrics.setdefault(framework, set()).add(metric)
@@ -76,7 +80,8 @@ def read_excerpt(lines: Iterable[str]) -> PrintedLog:
     sure = {
         framework: len(names)
         for framework, names in metrics.items()
-        if any(re.match(log_tables()[framework].get("marks", "$"), name) for name in names)
+        if len(names) >= _FEWEST
+        and any(re.match(log_tables()[framework].get("marks", "$"), name) for name in names)
     }
     framework = max(sure, key=lambda one: sure[one], default="")
     return _records(told, framework) if framework else PrintedLog()
@@ -106,5 +111,5 @@ def _records(told: Iterable[tuple[str, float | None]], framework: str) -> Printe
     close()
     log.framework = framework
     said = "it is an excerpt: its figures are taken by their names, as far as they stand in it"
-    log.skipped += [said] * bool(log.records)
+    log.notes += [said] * bool(log.records)
     return log

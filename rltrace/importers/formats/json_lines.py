@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Container, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -82,6 +83,17 @@ def read(lines: Iterable[str]) -> tuple[list[LogRecord], list[str], Counter[str]
     if foreign:
         skipped.append(f"{_lines(foreign)} without a step and numbers")
     return records, skipped, not_finite
+
+
+def unwrapped(line: str) -> str:
+    """The text that a launcher or a logger put into JSON with a line each; the line for none."""
+    if not line.startswith('{"'):
+        return line
+    with suppress(ValueError, RecursionError):
+        found = json.loads(line)
+        texts = (found.get(name) for name in ("log", "message")) if isinstance(found, dict) else ()
+        return next((text for text in texts if isinstance(text, str)), line)
+    return line
 
 
 def record_of(line: str) -> tuple[LogRecord, Counter[str]] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from html import unescape
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # What programs put before a line: a process, a clock, a rank, a level, a place in the code.
@@ -12,7 +13,8 @@ _BEFORE = re.compile(
     r"\s*(?:\([^()]{1,80}\bpid=\d+[^()]*\)|\(\w{1,20}\)(?=\s+\d{8}-)|\[\w{1,20}\]"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
     r"|\d{8}-\d\d:\d\d:\d\d\.\d+|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?|\d{1,4}:(?=\s)"
-    r"|\[?(?:INFO|WARNING|SUCCESS|DEBUG)\]?:?|[\w-]+\.py:\d+\s*[-:]?|>{1,3}(?=\s))(?=\s|$)"
+    r"|\[?(?:INFO|WARNING|SUCCESS|DEBUG)\]?:?|[\w-]+\.py:\d+\s*[-:]?|>{1,3}(?=\s)|\d{1,6}(?=\t)"
+    r"|[\w.-]+\s*\|(?=\s)|\[\d+,\d+\]<std(?:out|err)>:)(?=\s|$)"
 )
 _REAL = r"[-+]?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
 VALUE = (
@@ -42,10 +44,17 @@ Pairs = list[tuple[str, float | None]]
 def cleaned(line: str) -> str:
     """A line without colours, NULs, and what a program of Windows made of its UTF-8."""
     line = _ANSI.sub("", line) if "\x1b" in line else line
+    if "&" in line:
+        line = unescape(line)
+    line = line.translate(_TYPED)
     if "\u00e2" in line:
         with suppress(UnicodeError):
             line = b"".join(map(_as_cp1252, line)).decode()
     return line.rstrip().replace("\0", "")
+
+
+_TYPED = str.maketrans("\u00a0\u2018\u2019\u201c\u201d", " ''\"\"")
+"""What chats and pages make of blanks and quotes."""
 
 
 def _as_cp1252(sign: str) -> bytes:
@@ -97,8 +106,8 @@ def pairs_of(text: str) -> tuple[Pairs, bool]:
     is_torn = not text.rstrip().endswith("}") or (bool(found) and not found[-1][2])
     pairs = [
         (name, _shown(value))
-        for name, value, end in found
-        if end and (end != "$") and _is_number(value)
+        for name, value, end in ((n, _first(n, v), e) for n, v, e in found)
+        if end and _is_number(value)
     ]
     return pairs, is_torn
 
@@ -113,6 +122,11 @@ def cells_of(text: str) -> Iterator[tuple[str, float]]:
         value = _shown(shown) if name and re.fullmatch(VALUE, shown) else None
         if value is not None:
             yield name.strip(), value
+
+
+def _first(name: str, shown: str) -> str:
+    """Of a step that is shown as `5/1000`, the 5."""
+    return re.sub(r"^(['\"]?\d+)/\d+", r"\1", shown) if "step" in name else shown
 
 
 def _is_number(shown: str) -> bool:

@@ -4,9 +4,8 @@
     slot-<generation>-<n>.safetensors  the data of one version each (slots.py), or its place
     rltrace-writer, rltrace-present    locks: the one writer; everyone who has it open
 
-A version is written into a slot that is neither the latest nor leased, under an exclusive lock, and
-becomes the latest by one store. A reader takes a shared lock on the slot that the word names, then
-looks whether it still holds that version. The kernel ends all locks with their process.
+A version is written into a slot that is neither the latest nor leased, and is the latest by one
+store. A reader locks the slot that the word names, then looks whether it still holds that version.
 """
 
 from __future__ import annotations
@@ -287,7 +286,6 @@ class SlotWrite:
         return version
 
     def abort(self) -> None:
-        """Leaves everything as it was; the slot is free."""
         self._lock.release()
 
 

@@ -29,18 +29,14 @@ class Holder:
 
 @dataclass(frozen=True)
 class HeldPolicy:
-    """A policy, its latest version with the learner's step ("" and -1: none), and who holds it.
-    `bytes`: of a version; `memory_bytes`: of all files. Held without `holders`: by processes that
-    this user, or this container, cannot see. `trouble`: why it has no version."""
-
     where: str
-    version: str
-    step: int
-    bytes: int
-    memory_bytes: int
-    is_held: bool
+    version: str  # the latest; "": none
+    step: int  # the learner's; -1: none
+    bytes: int  # of a version
+    memory_bytes: int  # of all files
+    is_held: bool  # without `holders`: by processes that this user, or container, cannot see
     holders: tuple[Holder, ...]
-    trouble: str = ""
+    trouble: str = ""  # why it has no version
 
 
 def policies(*places: str) -> list[HeldPolicy]:

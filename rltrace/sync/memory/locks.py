@@ -43,11 +43,15 @@ class Lock:
         wanted = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         lock, deadline = Lock(fd), time.monotonic() + wait_s
         with or_else(lock.release):
-            while not _set(fd, wanted):
-                if time.monotonic() >= deadline:
-                    lock.release()
-                    return None
-                time.sleep(_POLL_S)
+            while True:
+                try:
+                    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
+                    break
+                except (BlockingIOError, PermissionError):  # POSIX allows either
+                    if time.monotonic() >= deadline:
+                        lock.release()
+                        return None
+                    time.sleep(_POLL_S)
             if lock.is_of(path):
                 return lock
         lock.release()
@@ -102,8 +106,6 @@ def hold(path: Path, make: Callable[[], None]) -> Lock:
 
 
 class Closing(ABC):
-    """What a `with` ends by its `close()`."""
-
     @abstractmethod
     def close(self) -> None:
         """Lets go."""
@@ -126,14 +128,6 @@ def or_else(undo: Callable[[], object]) -> Iterator[None]:
 
 
 _held: WeakSet[Lock] = WeakSet()
-
-
-def _set(fd: int, wanted: bytes) -> bool:
-    try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
-    except (BlockingIOError, PermissionError):  # POSIX allows either
-        return False
-    return True
 
 
 def _forget() -> None:

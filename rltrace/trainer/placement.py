@@ -79,7 +79,6 @@ class Placement(ABC):
         return [sample for task in kept for sample in await task]
 
     def succeeded(self, sample: Sample) -> bool:
-        """Whether the work on a sample has come to something."""
         return not math.isnan(sample.reward)
 
 

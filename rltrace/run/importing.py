@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from rltrace import __version__
 from rltrace.importers.log_detection import holds_log
 from rltrace.importers.reading import read_run
-from rltrace.importers.run_writer import ImportedRun, write_run
+from rltrace.importers.run_writer import write_run
 from rltrace.run.run_folders import new_run_path
 from rltrace.trace.run_dir import holds_run
 from rltrace.trace.vocabulary import Stage, word
@@ -22,27 +22,23 @@ from rltrace.trace.vocabulary import Stage, word
 
 @dataclass(frozen=True)
 class Imported:
-    """What was imported and where to. `records` are the steps that it tells of, `steps` those whose
-    length it has; `stages` counts spans by stage; `not_logged` is what the log cannot tell, `notes`
-    what is wrong with its figures, `log_notes` what was odd or skipped."""
-
     path: str
     framework: str
     framework_version: str
     trainer: str
     log: str
     kind: str
-    records: int
-    steps: int
+    records: int  # steps that the log tells of
+    steps: int  # of which it has the length
     first_step: int | None
     last_step: int | None
     spans: int
-    stages: dict[str, int]
+    stages: dict[str, int]  # spans by stage
     readings: int
     is_placed: bool
-    not_logged: tuple[str, ...]
-    notes: tuple[str, ...]
-    log_notes: tuple[str, ...]
+    not_logged: tuple[str, ...]  # what the log cannot tell
+    notes: tuple[str, ...]  # what is wrong with its figures
+    log_notes: tuple[str, ...]  # what was odd or skipped
 
 
 @contextmanager
@@ -90,16 +86,11 @@ def import_log(
     mapping: Path | None = None,
     job: int | None = None,
 ) -> Imported:
-    """Imports `log` into `out`, by default a new directory in `rltrace-runs/`; see `read_run`. No
-    framework: the one that the log looks like. Errors: `RltraceError`, and where a place is
-    taken."""
+    """Imports `log` into `out`, by default a new directory in `rltrace-runs/`; see `read_run`.
+    Errors: `RltraceError`, also where the place is taken."""
     run = read_run(log, framework, mapping, job)
     path = out or new_run_path([log.resolve().name])
     write_run(path.absolute(), run, __version__)
-    return _told(path, run)
-
-
-def _told(path: Path, run: ImportedRun) -> Imported:
     spans = () if run.placed is None else run.placed.spans
     timed = [step.number for step in run.steps if step.seconds is not None]
     timed += sorted(span.step for span in spans if span.stage == Stage.STEP)

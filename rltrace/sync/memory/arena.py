@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -290,7 +290,7 @@ class SlotWrite:
 
 
 @dataclass(eq=False)
-class Lease(Mapping[str, NDArray[Any]]):
+class Lease(Mapping[str, NDArray[Any]], AbstractContextManager["Lease"]):
     """A version that stays as it is until `release()`: its tensors by name, tied names included, as
     read-only arrays, those of types that NumPy lacks as unsigned integers."""
 
@@ -329,9 +329,6 @@ class Lease(Mapping[str, NDArray[Any]]):
     def release(self) -> None:
         """Lets the slot be written again; once is enough."""
         self._lock.release()
-
-    def __enter__(self) -> Lease:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()

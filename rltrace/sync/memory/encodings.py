@@ -88,7 +88,11 @@ class Encoder:
         changes = self._finder.find(old, new, width, most=elements // 8, as_bits=False)
         encoding = Encoding.GAPS
         if changes is None:
-            if self._is_noise(old, new, width):
+            # By a sample: whether nothing is gained from knowing `old`.
+            before, after = _sample(old), _sample(new)
+            found = self._finder.find(before, after, width, most=len(after), as_bits=True)
+            assert found is not None
+            if found.bytes >= len(after) and not self._pays(before, after, width):
                 return DENSE
             encoding = Encoding.BITS
             changes = self._finder.find(old, new, width, most=elements, as_bits=True)
@@ -118,13 +122,6 @@ class Encoder:
             return data.data
         compressed = self._symbols.compress(data.data)
         return compressed if len(compressed) < len(data) else data.data
-
-    def _is_noise(self, old: Bytes, new: Bytes, width: int) -> bool:
-        """Whether, by a sample, nothing is gained from knowing `old`."""
-        old, new = _sample(old), _sample(new)
-        changes = self._finder.find(old, new, width, most=len(new), as_bits=True)
-        assert changes is not None
-        return changes.bytes >= len(new) and not self._pays(old, new, width)
 
     def _pays(self, old: Bytes, new: Bytes, width: int) -> bool:
         return len(self._zstd.compress(_split(old ^ new, width).data)) <= _WORTH * len(new)

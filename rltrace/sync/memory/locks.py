@@ -12,7 +12,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 from weakref import WeakSet
@@ -25,7 +25,7 @@ _PATIENCE_S = 5.0
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: all), pid
 
 
-class Lock:
+class Lock(AbstractContextManager["Lock"]):
     """A lock on a file, held until `release()`. A forked child holds none of its parent's."""
 
     def __init__(self, fd: int) -> None:
@@ -83,9 +83,6 @@ class Lock:
             os.close(self.fd)
             self.fd = -1
             _held.discard(self)
-
-    def __enter__(self) -> Lock:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()

@@ -1,10 +1,9 @@
 """OpenRLHF's weights in two calls an update instead of one a tensor.
 
 OpenRLHF has no setting for it, so `rltrace wrap --sync` replaces two functions as their modules are
-imported. The first rank publishes the model and calls each engine as OpenRLHF does for a tensor,
-but names a version. The first call has each worker hold it, checked; once all do, the second has
-each load it. Where Ray has several nodes, one relay a host brings versions there. A worker that
-does not know of this fails: the type that it is told is none of a model.
+imported. The first rank calls each engine as OpenRLHF does for a tensor, but names a version: to
+hold it, checked, and once all do to load it. A worker that does not know of this fails: the type
+that it is told is none of a model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""verl's weights through rltrace.sync: a checkpoint engine with a cache.
-
-The trainer's first rank publishes into shared memory, from which every rollout worker of the host
-takes the version. `get_weights` has the latest at any time, without the trainer.
-"""
+"""verl's weights through rltrace.sync: a checkpoint engine with a cache."""
 
 from __future__ import annotations
 

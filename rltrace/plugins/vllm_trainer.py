@@ -1,7 +1,6 @@
 """The weight transfer engine of a trainer that feeds vLLM.
 
-Every worker has the version before vLLM is told to start: generation stands still for the loading
-alone, and none loads what another could not get.
+Every worker has the version before vLLM is told to start: none loads what another could not get.
 """
 
 from __future__ import annotations

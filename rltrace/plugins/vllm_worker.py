@@ -1,8 +1,4 @@
-"""The weight transfer engine in vLLM's workers.
-
-An update is two calls with a version: in the first each worker checks that it has all of it, while
-generation may go on; in the second it loads, from where the version lies in shared memory.
-"""
+"""The weight transfer engine in vLLM's workers: an update is checked, then loaded."""
 
 from __future__ import annotations
 

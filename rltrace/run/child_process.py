@@ -31,9 +31,8 @@ def run_child(
     signalled: Callable[[int], None],
     meanwhile: Callable[[], None] | None = None,
 ) -> int:
-    """The exit code of `program`, or 128 + n when signal n ended it. `started` is told the child's
-    pid, `signalled` the number of each signal that came for it through us, `meanwhile` is called
-    every few seconds. Errors: OSError when it cannot be executed."""
+    """The exit code of `program`, or 128 + n when signal n ended it. `started` is told its pid,
+    `signalled` each signal that came for it through us. Errors: OSError: it cannot be executed."""
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else its exit status would be thrown away
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace import __version__
 from rltrace.adapters import find_adapters
-from rltrace.hooks.hook import Adapter, Hook
+from rltrace.hooks.hook import Adapter
 from rltrace.hooks.patch.install import spec_of
 from rltrace.hooks.patch.main_module import assigned, statements
 from rltrace.report import units
@@ -189,14 +189,12 @@ def _adapter(framework: str, target: str, distributions: Any) -> AdapterCheck:
     if installed is None:
         return AdapterCheck(framework, target, None, True, ())
     fits = satisfies(installed, adapter.versions)
-    hooks = tuple(_hook(h) for h in adapter.hooks if satisfies(installed, h.versions))
-    return AdapterCheck(framework, target, installed, fits, hooks)
-
-
-def _hook(hook: Hook) -> HookCheck:
-    found = [resolves(module, name) for module, name in hook.targets]
-    best = YES if YES in found else UNKNOWN if UNKNOWN in found or hook.optional else NO
-    return HookCheck(hook.target, hook.stage_word, best)
+    hooks = []
+    for hook in (one for one in adapter.hooks if satisfies(installed, one.versions)):
+        found = [resolves(module, name) for module, name in hook.targets]
+        best = YES if YES in found else UNKNOWN if UNKNOWN in found or hook.optional else NO
+        hooks.append(HookCheck(hook.target, hook.stage_word, best))
+    return AdapterCheck(framework, target, installed, fits, tuple(hooks))
 
 
 def _installed(framework: str, distributions: Any) -> str | None:
@@ -233,7 +231,12 @@ def sections(findings: DoctorReport) -> Iterator[Section]:
     yield Section(f"rltrace doctor · {title}", (*brief(wrong, _MOST), *brief(notes, _MOST)))
     rows = [(one.name, visible(one.detail)) for one in findings.checks if one.ok is not False]
     here = [one for one in findings.adapters if one.installed is not None and not one.detail]
-    rows += [(one.framework, _about(one)) for one in here]
+    for one in here:
+        found = sum(hook.found != NO for hook in one.hooks)
+        named = f"{one.installed}" + ("" if one.fits else " (an untested version)")
+        stages = ", ".join(one.stages) or "none"
+        fit = f"{found} of {len(one.hooks)} hooks fit; stages: {stages}"
+        rows.append((one.framework, f"{named}, {fit}"))
     away = [one.framework for one in findings.adapters if one.installed is None]
     rows += [("not installed", ", ".join(away))] if away else []
     yield Section("What can be seen here", (), table(rows, "", ""))
@@ -250,13 +253,6 @@ def _wrong(findings: DoctorReport) -> Iterator[str]:
                 f"hook your own: rltrace wrap --hook MODULE:NAME={hook.stage or 'STAGE'}"
             )
     yield from (f"run: {problem}" for problem in findings.problems)
-
-
-def _about(adapter: AdapterCheck) -> str:
-    found = sum(hook.found != NO for hook in adapter.hooks)
-    version_ = f"{adapter.installed}" + ("" if adapter.fits else " (an untested version)")
-    stages = ", ".join(adapter.stages) or "none"
-    return f"{version_}, {found} of {len(adapter.hooks)} hooks fit; stages: {stages}"
 
 
 def module_file(name: str) -> Path | None:

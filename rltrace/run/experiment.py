@@ -1,7 +1,6 @@
 """`rltrace experiment`: runs a job with a change and without, in turns.
 
-The turns (before, after, after, before, ...) let a host that gets busier take from both alike. What
-the job writes goes to the experiment's directory where the framework's options allow it.
+The turns (before, after, after, before, ...) let a host that gets busier take from both alike.
 """
 
 from __future__ import annotations
@@ -47,9 +46,7 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class ExperimentPlan:
     """The command before and after, to be run in `cwd`, in turns for `pairs` pairs, and on while
-    nobody can tell until there are `most_pairs`, each time into a folder of `folder`. `resume`:
-    those that are there and ended well are not made again. `sync`, and with the change
-    `sync_after`: whether rltrace.sync moves their weights."""
+    nobody can tell until there are `most_pairs`. `sync`, `sync_after`: wrapped with `--sync`."""
 
     change: SettingsChange
     before: tuple[str, ...]
@@ -59,7 +56,7 @@ class ExperimentPlan:
     folder: Path
     pairs: int
     most_pairs: int
-    resume: bool = False
+    resume: bool = False  # what is there and ended well is not made again
     sync: bool = False
     sync_after: bool = False
 
@@ -110,9 +107,8 @@ def plan(
     resume: bool = False,
     asked: Sequence[str] = (),
 ) -> ExperimentPlan:
-    """How the job of `run` is run with a change and without, by the command that is `asked` for or
-    else its own. Errors: `RltraceError` where that is not known or cannot take the settings, or the
-    folder is in use and not resumed."""
+    """By the command that is `asked` for or else that of `run`. Errors: `RltraceError` where it is
+    not known or cannot take the settings, or the folder is in use and not resumed."""
     command = run.meta.get("command")
     if run.meta.get("imported") or not isinstance(command, list) or not command:
         raise RltraceError("the run does not say by which command it was made", CANNOT_TELL)

@@ -72,9 +72,8 @@ class Exporter:
             return self._meters.job.is_over
 
     def judge(self, waits: bool = False) -> None:
-        """Asks what the report says of the last steps, where there are more of them and it is time:
-        as seldom as all that is asked beside a job. A child looks, since that takes memory; what it
-        found is taken at a later call, or now if one `waits`."""
+        """Asks what the report says of the last steps, where there are more and it is time. A child
+        looks, since that takes memory; what it found is taken later, or now if one `waits`."""
         if self._child is None:
             now = len(self._meters.steps.windows), self._meters.job.is_over
             is_time = now[1] or time.monotonic() >= self._not_before_s
@@ -116,9 +115,8 @@ def judge(path: str) -> None:
 def serve(
     exporter: Exporter, host: str, port: int, until_end: bool, serving: Callable[[str], None]
 ) -> None:
-    """Serves until SIGINT or SIGTERM, or with `until_end` a minute after the job has ended, so that
-    it is scraped once more. `serving` is told the URL once it answers; port 0 takes a free one.
-    Errors: `RltraceError` when the port cannot be had, or the run is deleted."""
+    """Serves until SIGINT or SIGTERM, or with `until_end` a minute after the job has ended, to be
+    scraped once more. `serving` is told the URL. Errors: `RltraceError`: no port, a deleted run."""
     try:
         server = _Server(host, port, _handler(exporter, only_here=is_loopback(host)))
     except (OSError, OverflowError) as error:

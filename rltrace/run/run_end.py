@@ -1,8 +1,4 @@
-"""How a run ends: when that is, and what is written.
-
-`close_run` completes `run.json`, `what_hooks_missed` and `note_killed_agent` tell what is lacking,
-`Lifetime` tells a node's agent whether anything more is to come. (`opening` is the other end.)
-"""
+"""How a run ends: when that is, and what is written."""
 
 from __future__ import annotations
 
@@ -104,7 +100,6 @@ def what_hooks_missed(run_dir: Path, hooks: Sequence[str]) -> list[str]:
 
 
 def _framework(run_dir: Path) -> dict[str, str | None]:
-    """The framework that most processes of the job used."""
     processes = job_processes(run_dir)
     used = Counter(p["adapter"] for p in processes if isinstance(p.get("adapter"), str))
     if not used:
@@ -122,9 +117,8 @@ def agent_is_gone(run_dir: Path) -> bool:
 
 
 def note_killed_agent(run_dir: Path) -> str:
-    """Of a run that is not over: writes down among its problems that this node's agent was killed,
-    and not replaced (`wrap.AgentKeeper`). Returns what that means, or nothing where it lives.
-    Errors: OSError, `RltraceError`."""
+    """Of a run that is not over: writes down that this node's agent was killed, and returns what
+    that means; nothing where it lives. Errors: OSError, `RltraceError`."""
     if not agent_is_gone(run_dir):
         return ""
     run = read_run_json(str(run_dir))
@@ -149,14 +143,10 @@ _LOOK_EVERY_S = 2.0
 
 
 class Lifetime:
-    """Whether the run in `run_dir` goes on, as seen from the node `node`.
-
-    On the node where it was started it is over when `wrap` has ended; when `wrap` alone was killed,
-    when its command has. Elsewhere it is when `run.json` says so, or when the first node has been
-    silent for long and no traced process is left here. On a node `apart`, whose directory is its
-    own, what its processes record as they end is waited for; of a `detached` job, which may outlive
-    the run, all of them are.
-    """
+    """Whether the run in `run_dir` goes on, as seen from the node `node`: where it was started
+    until `wrap` and its command have ended, elsewhere until `run.json` says so, or the first node
+    is silent for long and no traced process is left here. On a node `apart`, whose directory is
+    its own, its processes' last rows are waited for; those of a `detached` job to the end."""
 
     def __init__(self, run_dir: str, node: str, apart: bool = False, detached: bool = False):
         self._run_dir, self._node = Path(run_dir), node
@@ -185,7 +175,17 @@ class Lifetime:
             return True
         ended = self.run.get("end_real_ns") is not None
         if self._apart:
-            return self._is_over_apart(ended)
+            now = time.monotonic()
+            if ended:
+                self._ended_at = min(self._ended_at, now)
+            if now - self._looked_at >= _LOOK_EVERY_S:
+                self._looked_at = now
+                if self._traced_process_here():
+                    self._somebody_at = now
+            alone_s = now - self._somebody_at
+            if not ended or self._detached:
+                return alone_s > (SILENT_S if ended else _NOBODY_S)
+            return alone_s > _LOOK_EVERY_S or now - self._ended_at > _LINGER_S
         if ended:
             return True
         if self.is_first:
@@ -201,19 +201,6 @@ class Lifetime:
             return isinstance(error, FileNotFoundError | NotADirectoryError)
         self._refresh()
         return self._is_replaced
-
-    def _is_over_apart(self, ended: bool) -> bool:
-        now = time.monotonic()
-        if ended:
-            self._ended_at = min(self._ended_at, now)
-        if now - self._looked_at >= _LOOK_EVERY_S:
-            self._looked_at = now
-            if self._traced_process_here():
-                self._somebody_at = now
-        alone_s = now - self._somebody_at
-        if not ended or self._detached:
-            return alone_s > (SILENT_S if ended else _NOBODY_S)
-        return alone_s > _LOOK_EVERY_S or now - self._ended_at > _LINGER_S
 
     def _refresh(self) -> None:
         with suppress(OSError, RltraceError):  # it is being replaced, or its disk is away

@@ -1,8 +1,7 @@
 """Where runs lie: places for new ones, finding and opening old ones.
 
-A run is a directory of `rltrace-runs/` in the working directory. Beside them `.commands/` has the
-whole command of each run whose description lacks a part of it. It is the owner's alone, and no part
-of a run: nothing shows, ships or packs it.
+Beside them `.commands/` has the whole command of each run whose description lacks a part of it. It
+is the owner's alone, and no part of a run: nothing shows, ships or packs it.
 """
 
 from __future__ import annotations
@@ -65,10 +64,8 @@ def _free_path(command: list[str], out: Path, is_shared: Callable[[Path], bool])
 def place(
     command: list[str], out: Path | None, is_shared: Callable[[Path], bool] = lambda run: False
 ) -> tuple[Path, str]:
-    """Where a run can go: `out`, beside it or inside it (see `_free_path`), else `rltrace-runs/`
-    here or in the home folder, as long as no other user can put something else where ours is; and
-    why not where was asked, if so. Errors: OSError, also where there is no such folder, and where
-    nothing can be recorded."""
+    """Where a run is safe from other users: `out`, beside or inside it, else `rltrace-runs/` here
+    or in the home folder; and why not where was asked, if so. Errors: OSError."""
     if sys.platform != ONLY_ON:
         raise OSError(WHY_ONLY)
     why, home = "", Path(os.path.expanduser("~"), RUNS_FOLDER)
@@ -125,7 +122,6 @@ def find_run(given: str | Path | None) -> Path:
 
 
 def _newest(runs: list[Path]) -> Path:
-    """The newest that has spans, if any has."""
     for run in reversed(runs):
         for folder in (run / "spans", run / PARQUET / "spans"):
             if folder.is_dir() and any(folder.iterdir()):

@@ -1,8 +1,4 @@
-"""How a run begins: its directory, cost of recording, environment and agent.
-
-Also what `rltrace.start` and `rltrace.stop` do, and the options of `rltrace wrap`. (`closing` is
-the other end.)
-"""
+"""How a run begins: its directory, cost of recording, environment and agent."""
 
 from __future__ import annotations
 
@@ -134,9 +130,8 @@ _TRACED = ("__init__.py", "trace/*.py", "hooks/*.py", "adapters/*.py")
 
 
 def compile_traced_modules() -> None:
-    """Writes bytecode that is missing or old; where that cannot be written, nothing happens. Under
-    PYTHONDONTWRITEBYTECODE, or in an editable install that was never imported, each process of the
-    job would compile our modules anew, which is five times the cost of loading them."""
+    """Writes bytecode that is missing or old, if that can be written: else each process of the job
+    would compile our modules anew, which is five times the cost of loading them."""
     with suppress(OSError, py_compile.PyCompileError):
         for source in (path for pattern in _TRACED for path in _ROOT.glob(pattern)):
             cached = Path(importlib.util.cache_from_source(str(source)))
@@ -152,11 +147,9 @@ _SAMPLES, _TOKENS = 10, 1000  # of each
 
 
 def recording_costs(tokens: bool = False) -> dict[str, int]:
-    """CPU nanoseconds of one event as a hooked job pays for it, with the wrapper around the call,
-    batches and page faults: `event_cost_ns` of a span, `row_cost_ns` of a row with an id that is
-    completed when the call returns, and with `tokens` `token_cost_ns` of a token of a response that
-    is a list. Medians of a few rounds in a temporary run; takes about 30 ms. Empty where this
-    process records already. Errors: OSError."""
+    """CPU nanoseconds of a span (`event_cost_ns`), a row (`row_cost_ns`) and with `tokens` a token
+    (`token_cost_ns`), as a hooked job pays for them: medians of a few rounds in a temporary run,
+    about 30 ms in all. Empty where this process records already. Errors: OSError."""
     if recording.active() is not None:
         return {}
     before = dict(recording.writers), recording.capture_tokens
@@ -171,7 +164,14 @@ def recording_costs(tokens: bool = False) -> dict[str, int]:
             "row_cost_ns": _cpu_ns(Hook("calibration:row", before=_begin, after=_complete)),
         }
         if tokens and recorder is not None:
-            costs["token_cost_ns"] = _token_cost_ns(recorder)
+            response = list(range(_TOKENS))
+            row = recorder.append("trajectories", start_ns=time.monotonic_ns(), trajectory=1)
+
+            def capture(_: str) -> None:
+                recorder.capture(row, response=response)
+
+            sample_ns = median(_round(capture, _SAMPLES) for _ in range(_ROUNDS)) / _SAMPLES
+            costs["token_cost_ns"] = max(1, round(sample_ns / _TOKENS))
         return costs
     finally:
         recording.stop()
@@ -180,17 +180,6 @@ def recording_costs(tokens: bool = False) -> dict[str, int]:
             for name in files:  # `rmtree` needs a descriptor for each level, and none may be left
                 os.unlink(os.path.join(path, name))
             os.rmdir(path)
-
-
-def _token_cost_ns(recorder: recording.Recorder) -> int:
-    response = list(range(_TOKENS))
-    row = recorder.append("trajectories", start_ns=time.monotonic_ns(), trajectory=1)
-
-    def capture(_: str) -> None:
-        recorder.capture(row, response=response)
-
-    sample_ns = median(_round(capture, _SAMPLES) for _ in range(_ROUNDS)) / _SAMPLES
-    return max(1, round(sample_ns / _TOKENS))
 
 
 def _begin(call: Call) -> None:

@@ -51,7 +51,8 @@ def watch(path: Path, console: Console, interval_s: float = INTERVAL_S) -> Job:
     shown = _checked(state)
     with _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            console.size = _screen(console)
+            with suppress(OSError, ValueError):  # COLUMNS, where exported, does not follow it
+                console.size = ConsoleDimensions(*os.get_terminal_size(console.file.fileno()))
             lines = frame(shown, *console.size, _HINT)
             live.update(Group(*lines), refresh=True)
             if _quits(keys, interval_s * (_WHEN_OVER if shown.job.is_over else 1)):
@@ -64,13 +65,6 @@ def _checked(state: LiveState) -> Snapshot:
     shown = state.snapshot()
     check_followed(shown.job, shown.window is not None and bool(shown.window.recent))
     return shown
-
-
-def _screen(console: Console) -> ConsoleDimensions:
-    """The terminal's size as it is now; COLUMNS, where something exported it, does not follow."""
-    with suppress(OSError, ValueError):
-        return ConsoleDimensions(*os.get_terminal_size(console.file.fileno()))
-    return console.size
 
 
 @contextmanager

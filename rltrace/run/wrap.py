@@ -1,8 +1,7 @@
 """`rltrace wrap`: runs a command with every process of it traced.
 
 The job comes first. Whatever goes wrong on our side is one sentence on stderr, and the command runs
-as it would have without us. While it runs, a thread tells of each step (`EachStep`), and an agent
-that something killed is started again (`AgentKeeper`).
+as it would have without us.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from rltrace.run.shipping.destinations import begin, check_ship, make_folder, sh
 from rltrace.trace import launcher_ranks
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.run_dir import (
+    NODES,
     RUN_FILE,
     RUN_VARIABLE,
     RUNS_FOLDER,
@@ -53,15 +53,20 @@ _say = partial(to_stderr, longest=None)
 
 def wrap(command: list[str], out: Path | None, asked: WrapOptions) -> int:
     """The exit code of the command: 128 + n when signal n ended it, 127 when there is none of that
-    name, 126 when it cannot be executed. `out` is the run directory to make, by default a new one
-    in `rltrace-runs/`. Errors: `RltraceError` for wrong usage."""
+    name, 126 when it cannot be executed. Errors: `RltraceError` for wrong usage."""
     for hook in asked.hooks:
         check_hook(hook)
     if asked.ship is not None:
         asked = replace(asked, ship=check_ship(asked.ship))
     program = shutil.which(command[0])
     if program is None:
-        return _cannot_run(command[0])
+        name = command[0]
+        if "/" in name and os.path.exists(name):
+            why = "is a directory" if os.path.isdir(name) else "is not executable"
+            _say(f"{name} {why}: name a program, for instance `rltrace wrap -- python {name}`")
+            return NOT_EXECUTABLE
+        _say(f"{name}: command not found")
+        return NOT_FOUND
     outer = _outer_run()
     if outer and out is None:
         for sentence in asked.left_to_the_outer_run():
@@ -133,15 +138,6 @@ def check_hook(text: str) -> None:
         stage_code(Hook(target, stage).stage_word)
     except ValueError as error:
         raise WrongUsage(f"--hook {text}: {error}; write it as module:function=stage") from None
-
-
-def _cannot_run(name: str) -> int:
-    if "/" in name and os.path.exists(name):
-        why = "is a directory" if os.path.isdir(name) else "is not executable"
-        _say(f"{name} {why}: name a program, for instance `rltrace wrap -- python {name}`")
-        return NOT_EXECUTABLE
-    _say(f"{name}: command not found")
-    return NOT_FOUND
 
 
 def _outer_run() -> str | None:
@@ -224,7 +220,7 @@ def _finish(
         if of_all is None:
             return  # the last says how all ended
         code = of_all
-    url, apart, left = shipped_to(run_dir), 0, 0
+    url, apart, left = shipped_to(run_dir), False, 0
     try:
         if killed := run_end.note_killed_agent(run_dir):  # before the run ends, and so the agent
             _say(killed)
@@ -234,7 +230,7 @@ def _finish(
                 run_dir, final_shipping.wait(run_dir, _say)
             ):
                 _say(sentence)
-            apart = final_shipping.nodes_apart(run_dir)
+            apart = any((run_dir / NODES).glob("*~*.json"))  # nodes with a disk of their own
         if apart:  # what is here is a part of it
             _say(f"the trace is in {url}; next: rltrace report {shlex.quote(url)}")
             return

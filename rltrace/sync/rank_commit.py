@@ -1,8 +1,4 @@
-"""All ranks of an engine take a version on together, or none does.
-
-All stage it (leased, checked, known to fit) before one applies it, so failing to stage changes
-nothing. A rank that fails to apply goes forward: it applies again from its host's memory.
-"""
+"""All ranks of an engine take a version on together, or none: all stage it before one applies."""
 
 from __future__ import annotations
 

@@ -46,9 +46,8 @@ def moved(
     transport: str = "shared-memory",
     **other: int,
 ) -> Row | None:
-    """Notes that this process has published ("source"), passed on ("relay") or taken on ("sink") a
-    version. Times are of the monotonic clock; `stall_ns` (None: not known yet) is how long the loop
-    that asked stood still; `other` columns replace those of a whole version. Returns the row."""
+    """Notes a version published ("source"), passed on ("relay") or taken on ("sink"). `stall_ns`
+    (None: not known yet): of the loop that asked. `other` columns replace a whole version's."""
     recorder = recording.active()
     if recorder is None:
         return None

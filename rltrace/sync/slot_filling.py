@@ -40,10 +40,8 @@ class Filler:
     def fill(
         self, weights: Any, data: Any, digests: Digests, workers: Workers, *after: Any
     ) -> None:
-        """Copies the tensors of a model or dict to their places in `data`; of an iterable, one by
-        one. A device's tensors are copied after its work so far, and `after`. Errors:
-        `RltraceError` that names a tensor that is missing, unknown, of another shape or type, or no
-        longer equal to its tied one; what the iterable raises. The slot then holds nothing."""
+        """Copies tensors to their places in `data`; a device's after its work so far, and `after`.
+        Errors: `RltraceError` that names one that does not fit; what an iterable raises."""
         given, filling = held(weights), _Filling(self, data, digests, workers)
         if isinstance(given, dict):
             filling.take(given, after)

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from numbers import Integral
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +18,7 @@ from rltrace.sync.memory.layout import Layout
 from rltrace.sync.memory.locks import Closing, or_else
 from rltrace.sync.memory.policy_memory import is_on_device
 from rltrace.sync.recording import moved, transport_of
-from rltrace.sync.verifying import DamagedError, damaged, digests_to_check, verify_all
+from rltrace.sync.verifying import DamagedError, damaged, digests_to_check
 from rltrace.sync.version import Behind, Manifest, Version
 from rltrace.sync.weight_loading import Applier
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
@@ -54,7 +53,7 @@ class Subscriber(Closing):
         self._place = where if joined is None else joined.place
         self._transport = transport_of(self._place)
         self._applier = Applier(arena.layout, workers)
-        self._staged: _Staged | None = None
+        self._staged: tuple[Lease, _Wanted, int] | None = None  # since then, ns
         self._told_behind = False
         _log.info("%s", self.explain())
 
@@ -143,7 +142,14 @@ class Subscriber(Closing):
         Errors: `RltraceError` where nothing is published, or the given version is no longer there;
         `DamagedError`.
         """
-        return self._checked(version, verify)
+        lease = self._lease(version)
+        with or_else(lease.release), span("sync", "verify", version=lease.manifest.number):
+            digests = digests_to_check(self._arena, lease, verify)
+            slots = self._arena.slots
+            wrong = [] if digests is None else slots.wrong(lease.data, digests, self._workers)
+            if wrong:
+                raise damaged(self._arena, lease, wrong)
+        return lease
 
     def pull_into(
         self,
@@ -191,10 +197,10 @@ class Subscriber(Closing):
         self.abort()
         started_ns = monotonic_ns()
         with span("sync", "stage"):
-            lease = self._checked(version, verify)
+            lease = self.lease(version, verify)
             with or_else(lease.release):
                 self._applier.check_equal(lease.data, self._applier.plan(weights, partial, cast))
-        self._staged = _Staged(lease, (weights, partial, cast), started_ns)
+        self._staged = lease, (weights, partial, cast), started_ns
         return lease.manifest
 
     def commit(self) -> Manifest:
@@ -203,19 +209,18 @@ class Subscriber(Closing):
         Errors: `RltraceError` where nothing is; `PoisonedError` where copying failed twice: the
         version stays staged, so that it can be tried again.
         """
-        staged = self._staged
-        if staged is None:
+        if self._staged is None:
             raise WrongUsage("nothing is staged to be committed")
+        lease, wanted, started_ns = self._staged
         began_ns = monotonic_ns()
-        self._apply(staged.lease, None, staged.wanted)
+        self._apply(lease, None, wanted)
         self.abort()
-        manifest, stall_ns = staged.lease.manifest, monotonic_ns() - began_ns
-        moved("sink", manifest, staged.started_ns, stall_ns, self._transport)
-        return manifest
+        moved("sink", lease.manifest, started_ns, monotonic_ns() - began_ns, self._transport)
+        return lease.manifest
 
     def abort(self) -> None:
         if self._staged is not None:
-            self._staged.lease.release()
+            self._staged[0].release()
             self._staged = None
 
     def close(self) -> None:
@@ -284,12 +289,6 @@ class Subscriber(Closing):
         begun_anew = applied is not None and latest.epoch > applied.epoch
         return latest if at_least is None or latest.counter >= at_least or begun_anew else None
 
-    def _checked(self, version: Version | None, verify: bool | None) -> Lease:
-        lease = self._lease(version)
-        with or_else(lease.release), span("sync", "verify", version=lease.manifest.number):
-            verify_all(self._arena, lease, verify, self._workers)
-        return lease
-
     def _lease(self, version: Version | None) -> Lease:
         lease = self._current(lambda arena: arena.lease(version))
         if lease is None:
@@ -309,10 +308,3 @@ class Subscriber(Closing):
                 self._arena.close()
                 self._arena = Arena.attach(self._place, _AGAIN_S)
                 self._applier = Applier(self._arena.layout, self._workers)
-
-
-@dataclass
-class _Staged:
-    lease: Lease
-    wanted: _Wanted
-    started_ns: int

@@ -29,8 +29,6 @@ _LOOK_S = 1.0
 
 @dataclass(frozen=True)
 class PublishedVersion:
-    """One published version: what it holds, where it lies, and the bytes that a reader reads."""
-
     version: int
     layout: Layout | None  # of the buffer that is fetched; None where none is
     bytes: int
@@ -128,9 +126,8 @@ class RelayedPublisher(SharedMemoryPublisher):
 
 
 class RelayedSubscriber:
-    """Receives by `fetch`, which waits for this host's relay, and `load`, from its slots; with
-    `changes` only what differs is sent, where that is less. A learner that takes a dead one's place
-    has another address: once a version of it is here, the dead one's relay is left."""
+    """Receives by `fetch`, which waits for this host's relay, and `load`, from its slots. A learner
+    that takes a dead one's place has another address: the dead one's relay is left for it."""
 
     def __init__(self, changes: bool) -> None:
         self._changes = changes

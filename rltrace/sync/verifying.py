@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rltrace.sync.memory.arena import Arena, Lease
 from rltrace.sync.memory.block_digests import BLOCK_BYTES, Digests, root_of
-from rltrace.sync.memory.copying import Workers
 from rltrace.sync.version import NO_ROOT
 from rltrace.trace.errors import RltraceError, WrongUsage
 
@@ -30,14 +29,6 @@ def digests_to_check(arena: Arena, lease: Lease, verify: bool | None) -> Digests
     if not arena.slots.stands(lease.file, arena.layout):
         raise DamagedError(f"the header of version {version}'s file is damaged; {NEXT}")
     return digests
-
-
-def verify_all(arena: Arena, lease: Lease, verify: bool | None, workers: Workers) -> None:
-    """Reads every block before anything is copied. Errors: those of `digests_to_check`."""
-    digests = digests_to_check(arena, lease, verify)
-    wrong = arena.slots.wrong(lease.data, digests, workers) if digests is not None else []
-    if wrong:
-        raise damaged(arena, lease, wrong)
 
 
 def damaged(arena: Arena, lease: Lease, wrong: list[int]) -> DamagedError:

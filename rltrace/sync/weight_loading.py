@@ -29,10 +29,8 @@ class Applier:
         self._bytes = np.array([entry.bytes for entry in layout.entries], np.int64)
 
     def plan(self, weights: Any, partial: bool = False, cast: bool = False) -> CopyPlan:
-        """Where everything goes. `weights` is what `layout_of` takes; a tensor with a `Shard` takes
-        that part. `partial`: some names may be missing; `cast`: floats may have another type.
-        Errors: `RltraceError` for a tensor that was not published, has no place, another shape or
-        type, overlaps another, or is a copy of a model's state; none was touched."""
+        """Where everything goes; a tensor with a `Shard` takes that part; see `pull_into`.
+        Errors: `RltraceError` that names a tensor that does not fit; none was touched."""
         given, shards = held(weights), dict[str, Shard]()
         if hasattr(weights, "state_dict"):
             _check_own(weights, given)

@@ -2,7 +2,7 @@
 
 Read in this order: `task` (what is learned), `model` (the policy), `engine` (generation), `rollout`
 and `reward` (the actors' side), `grpo`, `objective` and `learner` (the learner's), `chains` (their
-stages), `queue` and `placement` (who runs when), `crew` (who replaces the dead), `run` (one job).
+stages), `queue` and `placement` (who runs when), `actor_pools` (the dead replaced), `run` (a job).
 It holds no tracing call: rltrace attaches to it from outside.
 """
 

@@ -65,7 +65,6 @@ class Chains:
         return []
 
     async def score(self, samples: Sequence[Sample]) -> None:
-        """A verdict for each sample that has ended of its own."""
         judged = [s for s in samples if s.trajectory.ended]
         if judged:
             rewards = await self.crew.reward.call("score", [s.trajectory for s in judged])
@@ -106,9 +105,8 @@ class Chains:
         self.ledger.drop(sample.trajectory, fate, self.version)
 
     async def learn(self, number: int, samples: Sequence[Sample], max_lag: int) -> bool:
-        """One learner step and its publication. False when the learner died: its newest checkpoint
-        is published as the next version, and the samples are dropped. A step without a sample
-        publishes unchanged weights: what may begin is counted in versions."""
+        """One learner step and its publication, also without a sample: what may begin is counted in
+        versions. False when the learner died: its newest checkpoint is the next version."""
         chosen = [s for s in samples if self._is_used(s, max_lag)]
         try:
             await self._train(number, chosen)

@@ -1,8 +1,4 @@
-"""The newest state of the learner: in memory, and in a file.
-
-A run goes on from a file with the same settings of what is learned and how: the task, a step's
-batch, the policy, the objective and the seed. Where and when the work is done may change.
-"""
+"""The newest state of the learner: in memory, and in a file."""
 
 from __future__ import annotations
 
@@ -35,7 +31,14 @@ class Checkpoint:
         self.step = self.version = 0
         self.state: dict[str, Any] | None = None
         if self.path is not None:
-            _check_writable(self.path)
+            try:  # better now than at the first checkpoint
+                if self.path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                _partial(self.path).touch()
+                _partial(self.path).unlink()
+            except OSError as error:
+                said = f"no checkpoint can be kept in {self.path}: {error.strerror}"
+                raise TrainerError(said) from None
         if config.resume:
             self._load()
 
@@ -81,14 +84,3 @@ class Checkpoint:
 
 def _partial(path: Path) -> Path:
     return path.with_name(path.name + ".partial")
-
-
-def _check_writable(path: Path) -> None:
-    """Errors: `TrainerError`, better now than at the first checkpoint."""
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        _partial(path).touch()
-        _partial(path).unlink()
-    except OSError as error:
-        raise TrainerError(f"no checkpoint can be kept in {path}: {error.strerror}") from None

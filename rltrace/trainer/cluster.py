@@ -28,11 +28,7 @@ RESERVE_SECONDS = 30.0
 
 
 def bundles_of(config: TrainerConfig) -> list[list[str]]:
-    """Actors by role and index ("rollout/0") that stay together; each reserves one CPU.
-
-    A colocated job is one bundle, whose devices all roles share; otherwise each rollout worker,
-    the reward workers and the training roles have bundles of their own, on several nodes if it can.
-    """
+    """Actors by role and index ("rollout/0") that stay together; each reserves one CPU."""
     rollout = [f"rollout/{index}" for index in range(config.rollout_workers)]
     reward = [f"reward/{index}" for index in range(config.reward_workers)]
     train = ["reference/0", "learner/0"]
@@ -43,11 +39,8 @@ def bundles_of(config: TrainerConfig) -> list[list[str]]:
 
 @contextmanager
 def ray_session(config: TrainerConfig) -> Iterator[bool]:
-    """Uses the Ray session there is; otherwise starts a cluster, or joins the one named.
-    Yields whether the cluster is the job's own and ends with it.
-
-    Errors: `TrainerError` where the cluster cannot be reached or has too few CPUs.
-    """
+    """Uses the Ray session there is, joins the cluster named, or starts one: yields whether it did.
+    Errors: `TrainerError` where the cluster cannot be reached or has too few CPUs."""
     if ray.is_initialized():
         _check_size(config)
         yield False
@@ -80,11 +73,8 @@ def ray_session(config: TrainerConfig) -> Iterator[bool]:
 
 @contextmanager
 def reserved(config: TrainerConfig, own: bool) -> Iterator[dict[str, tuple[PlacementGroup, int]]]:
-    """Reserves the bundles: role and index of an actor -> placement group and bundle. On a cluster
-    of the job's `own` they end with it.
-
-    Errors: `TrainerError` where others hold the CPUs.
-    """
+    """Reserves the bundles: role and index of an actor -> placement group and bundle. Errors:
+    `TrainerError` where others hold the CPUs."""
     bundles = bundles_of(config)
     group = placement_group([{"CPU": len(bundle)} for bundle in bundles], strategy="SPREAD")
     try:

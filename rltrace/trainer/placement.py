@@ -79,7 +79,6 @@ class Placement(ABC):
         return [sample for task in kept for sample in await task]
 
     def succeeded(self, sample: Sample) -> bool:
-        """Whether the work on a sample has come to something."""
         return not math.isnan(sample.reward)
 
 
@@ -115,7 +114,6 @@ class OneStepOff(Disaggregated):
     next: asyncio.Task[list[Sample]] | None = None
 
     async def attempt(self, number: int) -> bool:
-        """As `Placement.attempt`, one batch ahead."""
         samples = await (self.next or self.samples())
         last = number + 1 == self.config.steps
         self.next = None if last else asyncio.create_task(self.samples())
@@ -159,7 +157,6 @@ class Async(Placement):
         await asyncio.gather(*self.flying, return_exceptions=True)
 
     async def attempt(self, number: int) -> bool:
-        """As `Placement.attempt`; nobody waits for the weights to arrive."""
         learned = await self.chains.learn(number, await self.samples(), self.max_lag)
         await self.queue.advance(self.chains.version)
         self.published.set()

@@ -1,7 +1,6 @@
 """What is learned: questions whose answers a program can verify and grade.
 
-The prompt "bca=" of the task "sort" asks for "abc."; "." ends a response. Tasks think in text; this
-module makes tokens of it. The policy has to learn when to end, so response lengths vary.
+The prompt "bca=" of the task "sort" asks for "abc."; "." ends a response.
 """
 
 from __future__ import annotations

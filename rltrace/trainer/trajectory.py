@@ -1,7 +1,6 @@
 """What travels between the actors: requests, trajectories, verdicts, samples, uses.
 
-Ids are strings, unique in a run. Token ids and log-probabilities are kept as they were sampled, so
-the importance ratio is exact (unless `--retokenize` asks for what a text-only interface costs).
+Tokens and log-probabilities stay as sampled, so the importance ratio is exact (but `--retokenize`).
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Use:
-    """What the learner did with a sample, and how far the policy had moved. With w the ratio of
-    learner to sampler probability of a token: the mean of log w, the share of tokens that the
-    objective cut off, the sum of w and of w². NaN where nothing was trained."""
+    """What the learner did with a sample, and how far the policy had moved. w: the ratio of learner
+    to sampler probability of a token, NaN where nothing was trained."""
 
     trajectory: str
     fate: str  # "trained", or "stale", "failed", "zero-advantage", "filtered"
@@ -81,7 +79,7 @@ class Use:
     in_flight: int = 0  # versions that passed from its first token to its last
     in_queue: int = 0  # and from its last token to this use
     mean_log_ratio: float = float("nan")
-    clip_share: float = float("nan")
+    clip_share: float = float("nan")  # of the tokens: those that the objective cut off
     sum_w: float = float("nan")
     sum_w_squared: float = float("nan")
 

@@ -71,9 +71,8 @@ class Observer:
         self.deep = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy of a hooked function in another process is hooked if that process is traced and
-        was asked for the same hook, and passes calls on otherwise. `eval`, since rltrace may not be
-        importable there. Readers stay behind: an adapter hooks what it knows in each process."""
+        """A copy in another process is hooked if that is traced and was asked for the same hook,
+        else passes on. `eval`: rltrace may not be importable there. Readers stay behind."""
         if callable(self.hook.stage) or self.hook.before or self.hook.after:
             return type(None), ()
         return eval, (_REVIVE.format(self.hook.target, self.hook.stage_word),)
@@ -82,12 +81,6 @@ class Observer:
     def is_plain(self) -> bool:
         """Whether a call is only its span, which the replacement ends by itself."""
         return not (self._reads or self.delays)
-
-    @property
-    def reads_arguments(self) -> bool:
-        hook = self.hook
-        reads = hook.before or hook.after or hook.step or hook.stream is not None
-        return bool(reads or callable(hook.stage))
 
     def begin(self, args: tuple[Any, ...], kwargs: Any) -> Any:
         recorder = recording._active
@@ -99,7 +92,14 @@ class Observer:
                     return None
                 return recorder.begin(recorder.name(self._name), self._stage, self._phase)
             call = Call(self.function, args, kwargs, recorder)
-            stage = self._stage_of(call) if self._stage_decides else self._stage
+            stage = self._stage
+            if self._stage_decides:
+                try:
+                    stage = stage_code(self.hook.stage(call))  # type: ignore[misc, operator]
+                except Exception as error:
+                    if from_outside(error):
+                        raise
+                    self._report("stage", error)
             call.stage = stage
             if stage == Stage.STEP:
                 recorder.step = self._number(call)
@@ -187,19 +187,9 @@ class Observer:
 
     def drop(self, call: Any) -> None:
         """There was nothing to record: the producer had no further item."""
-        if call is not None:
-            span = call.span if type(call) is Call else call
-            if span is not None:
-                span.discard()
-
-    def _stage_of(self, call: Call) -> int:
-        try:
-            return stage_code(self.hook.stage(call))  # type: ignore[misc, operator]
-        except Exception as error:
-            if from_outside(error):
-                raise
-            self._report("stage", error)
-            return _NO_SPAN
+        span = getattr(call, "span", call)
+        if span is not None:
+            span.discard()
 
     def _number(self, call: Call) -> int:
         if self.hook.step is not None:
@@ -230,9 +220,8 @@ def _move_limit(frames: int) -> None:
 def watch_items(
     result: Any, place: int | None, observer: Observer, args: tuple[Any, ...], kwargs: Any
 ) -> Any:
-    """`result`, with the iterator at `place` (-1: itself) replaced by a generator of the same
-    items. `verl`'s engines hand out weights so, beside other things: how long one takes, and its
-    size, shows only while somebody consumes it."""
+    """`result`, with the iterator at `place` (-1: itself) replaced by a generator of its items: how
+    long one takes, and its size, shows only while somebody consumes it."""
     if place is None or place < 0:
         return _items(result, observer, args, kwargs) if _is_iterator(result) else result
     if type(result) is not tuple or len(result) <= place or not _is_iterator(result[place]):

@@ -1,8 +1,6 @@
 """Puts hooks in place as modules are imported; tells which could not be.
 
-Hooks come from adapters (loaded when their framework is first imported) and from the command line.
-A target that is not there is written to the run's problems with what was looked for; a target that
-may still come (its module is not imported yet) is waited for.
+Hooks come from adapters, loaded when their framework is first imported, and the command line.
 """
 
 from __future__ import annotations
@@ -65,7 +63,6 @@ class Installation:
             self.add_adapter(adapter)
 
     def add_adapter(self, adapter: Adapter) -> None:
-        """Puts an adapter's hooks in place, now or as their modules are imported."""
         self.adapters.append(adapter)
         for hook in adapter.hooks:
             self.add(hook, adapter.framework)
@@ -163,7 +160,6 @@ class Installation:
             recorder.describe(hooks=list(self._in_place))
 
     def found(self, hooks: Iterable[Hook]) -> None:
-        """These hooks have a target: none of them is missing."""
         self._resolved.update(id(hook) for hook in hooks)
 
     def refused(self, hook: Hook, why: str) -> None:
@@ -194,7 +190,9 @@ class Installation:
                 looked_for = f"{part} in {looked_for}"
                 owner = getattr(owner, part)
                 if is_remote(owner):
-                    if _may_have(owner, leaf):
+                    inside = getattr(owner, "__ray_metadata__", None)
+                    inside = getattr(inside, "modified_class", None)  # where Ray tells
+                    if inside is None or any(leaf in vars(base) for base in inside.__mro__):
                         self._resolved.add(id(hook))  # hooked where Ray loads it
                     else:
                         self.missing(hook, f"{leaf} in {looked_for}")
@@ -210,11 +208,9 @@ class Installation:
             self.missing(hook, looked_for)
 
     def _version_of(self, framework: str) -> str:
-        known = self._versions.get(framework, "")
-        if not known and framework:
-            known = version_of(framework)
-            self._versions[framework] = known
-        return known
+        if framework and not self._versions.get(framework):
+            self._versions[framework] = version_of(framework)
+        return self._versions.get(framework, "")
 
     def _framework_imported(self, adapter: Adapter, module: Any) -> None:
         for hook in adapter.hooks:
@@ -246,11 +242,6 @@ class Installation:
                 if module in modules and owner == qualname:
                     yield method, hook
 
-    def of_function(self, module: str, qualname: str) -> Iterator[Hook]:
-        for hook in self.hooks:
-            if (module, qualname) in hook.targets:
-                yield hook
-
 
 def _is_there(module_name: str, qualname: str) -> bool:
     """Whether an imported module has this name; what is in a remote class, only workers know."""
@@ -272,12 +263,6 @@ def is_remote(value: Any) -> bool:
         (kind.__module__, kind.__qualname__) in _REMOTE
         for kind in getattr(type(value), "__mro__", ())
     )
-
-
-def _may_have(remote: Any, method: str) -> bool:
-    """Whether the class inside a `@ray.remote` one has a method; True where Ray does not tell."""
-    inside = getattr(getattr(remote, "__ray_metadata__", None), "modified_class", None)
-    return inside is None or any(method in vars(base) for base in inside.__mro__)
 
 
 def version_of(framework: str) -> str:

@@ -2,13 +2,10 @@
 
 Its source is compiled here with an outermost decorator on each hooked definition; everything else,
 line numbers included, stays as it was. Code that defines nothing hooked is left to Python alone.
-
-- `python -m pkg.mod`: `runpy` asks the module's loader for the code, which the finder can answer.
-- `python train.py`: before it opens a script, CPython asks the path hooks whether the path is an
-  importer's (that is how it runs zip files) and if so lets `runpy` run it. The claim below answers
-  for this one script, once, and then makes `__main__` look as if no importer had been involved.
-- `python folder`, `python app.zip`: `runpy` looks for a module `__main__`, which the finder sees.
-- children that `multiprocessing` spawns run the script again through `runpy`, as `__mp_main__`.
+`runpy`, which runs modules, folders and zip files, asks their loader, for which the finder answers.
+Before it opens a script, CPython asks the path hooks whether the path is an importer's (that is how
+it runs zip files) and if so lets `runpy` run it. The claim below answers for this one script, once,
+and then makes `__main__` look as if no importer had been involved.
 """
 
 from __future__ import annotations
@@ -80,7 +77,8 @@ def _compiled(
         tree = ast.parse(source, path)
         decorated = [hook for name, hook in wanted if _decorate(tree, name, hook, installation)]
         for name, hook in wanted:
-            if hook not in decorated and _is_assigned(tree, name):
+            body, leaf = _body_of(tree, name)
+            if hook not in decorated and any(leaf in assigned(s) for s in statements(body)):
                 installation.refused(hook, "is assigned, not defined: name the function behind it")
     if not decorated:
         return None, wanted
@@ -89,24 +87,22 @@ def _compiled(
 
 
 def _decorate(tree: ast.Module, qualname: str, hook: Hook, installation: Installation) -> bool:
+    global _decorators
     body, leaf = _body_of(tree, qualname)
     found = [s for s in statements(body) if isinstance(s, _Definition) and s.name == leaf]
     for definition in found:
         first = definition.decorator_list[0] if definition.decorator_list else definition
-        name = ast.Name(_decorator(hook, installation), ast.Load())
+        _decorators += 1
+        word = f"__rltrace_{_decorators}__"
+        setattr(builtins, word, lambda function: installation.decorate(function, hook))
+        name = ast.Name(word, ast.Load())
         name.lineno = name.end_lineno = first.lineno
         name.col_offset = name.end_col_offset = definition.col_offset
         definition.decorator_list.insert(0, name)
     return bool(found)
 
 
-def _is_assigned(tree: ast.Module, qualname: str) -> bool:
-    body, leaf = _body_of(tree, qualname)
-    return any(leaf in assigned(statement) for statement in statements(body))
-
-
 def assigned(statement: ast.stmt) -> set[str]:
-    """The names to which a statement gives a value."""
     targets: list[ast.expr] = []
     if isinstance(statement, ast.Assign):
         targets = statement.targets
@@ -134,14 +130,6 @@ def statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
             for handler in getattr(statement, "handlers", ()):
                 inner.extend(handler.body)
             yield from statements(node for node in inner if isinstance(node, ast.stmt))
-
-
-def _decorator(hook: Hook, installation: Installation) -> str:
-    global _decorators
-    _decorators += 1
-    name = f"__rltrace_{_decorators}__"
-    setattr(builtins, name, lambda function: installation.decorate(function, hook))
-    return name
 
 
 def _claim_script(name: str) -> None:

@@ -5,9 +5,6 @@ copied onto Ray's own subclass: patching `module.X` there changes nothing. So th
 loader returns is patched, before Ray makes the method executors from it. A hook on a base class
 applies to the copies of the base's methods, not to overriding ones. What Ray does not copy
 (generators, static and class methods) is patched on the class that a hook names.
-
-A process loads the classes of actors' handles too. Its own is the one that it loads once it is an
-actor: the outermost load, since a class may hold handles itself.
 """
 
 from __future__ import annotations
@@ -57,7 +54,11 @@ class _Loaded:
 
     def actor_class(self, loaded: Any, *_: Any) -> None:
         if isinstance(loaded, type):
-            self._load_adapters(loaded)
+            # What came by value may never import its framework: its adapter comes in now.
+            for base in loaded.__mro__:
+                parts = (getattr(base, "__module__", None) or "").split(".")
+                for count in range(1, len(parts) + 1):
+                    self._installation.finder.announce(".".join(parts[:count]))
             patch_actor_class(loaded, self._installation)
 
     def nested(self, load: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,7 +75,7 @@ class _Loaded:
         return loader
 
     def own_class(self, loaded: Any, manager: Any, *_: Any) -> None:
-        """Ray has asked for this process's actor class, or for a handle's."""
+        """Ray has asked for this process's actor class, the outermost load, or for a handle's."""
         if self._own or self._depth or not isinstance(loaded, type):
             return
         actor_id = _actor_id(manager)
@@ -90,17 +91,11 @@ class _Loaded:
             name = getattr(function, "__qualname__", None)
             if not isinstance(module, str) or not isinstance(name, str):
                 continue
-            for hook in self._installation.of_function(module, name):
-                function = self._installation.decorate(function, hook)
+            for hook in self._installation.hooks:
+                if (module, name) in hook.targets:
+                    function = self._installation.decorate(function, hook)
             if function is not info.function:
                 manager._function_execution_info[key] = info._replace(function=function)
-
-    def _load_adapters(self, actor_class: type) -> None:
-        """A class that came by value may never import its framework: its adapter comes in now."""
-        for base in actor_class.__mro__:
-            parts = (getattr(base, "__module__", None) or "").split(".")
-            for count in range(1, len(parts) + 1):
-                self._installation.finder.announce(".".join(parts[:count]))
 
     def _describe(self, actor_class: type, actor_id: str) -> None:
         recorder = recording.active()
@@ -141,19 +136,16 @@ def patch_actor_class(actor_class: type, installation: Installation) -> None:
 
 
 def _definition(base: type, method: str, behind: tuple[type, ...]) -> Any:
-    """A function of a class by its name, its own or inherited."""
+    """The code of a class's function, its own or inherited, under all wrappers: copies made by
+    pickling have equal ones."""
     for owner in (base, *behind):
         if method in vars(owner):
-            return _innermost(vars(owner)[method])
+            function = vars(owner)[method]
+            function = getattr(function, "__func__", function)
+            while hasattr(function, "__wrapped__"):
+                function = function.__wrapped__
+            return getattr(function, "__code__", function)
     return None
-
-
-def _innermost(function: Any) -> Any:
-    """The code of a function under all its wrappers: copies made by pickling have equal ones."""
-    function = getattr(function, "__func__", function)
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return getattr(function, "__code__", function)
 
 
 def _written(cls: type) -> type:

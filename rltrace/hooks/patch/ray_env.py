@@ -1,10 +1,9 @@
 """Gives the run's environment to workers of a joined Ray cluster.
 
 Workers inherit the environment of the node that starts them, not the driver's, so what has to reach
-them travels in the job's runtime environment: merged in where Ray joins its own parts and the
-user's, inside `ray.init`, only for a driver that joins a cluster (a worker with a runtime
-environment cannot be started ahead of time). `RAY_RUNTIME_ENV_HOOK` is left to the user: a driver
-that cannot import what it names fails, and it outlives the processes that we know.
+them travels in the job's runtime environment, only of a driver that joins a cluster: a worker with
+one cannot be started ahead of time. `RAY_RUNTIME_ENV_HOOK` is left to the user: a driver that can't
+import what it names fails, and it outlives the processes that we know.
 """
 
 from __future__ import annotations
@@ -55,7 +54,9 @@ def patch_init(worker: Any) -> None:
     @wraps(original)
     def init(*args: Any, **kwargs: Any) -> Any:
         with contained(tell=_told):
-            address = _address(args, kwargs)
+            address = args[0] if args else kwargs.get("address")
+            if address is None or address == "auto":  # decided as Ray does
+                address = os.environ.get("RAY_ADDRESS") or address
             if address is not None and "://" in address:
                 kwargs["runtime_env"] = merged(kwargs.get("runtime_env"))
             else:
@@ -136,14 +137,6 @@ def _init_through_hook(
             os.environ.pop(_HOOK_VARIABLE, None)
         else:
             os.environ[_HOOK_VARIABLE] = _current.chained
-
-
-def _address(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """The address that `ray.init` will use, decided as it does."""
-    given: str | None = args[0] if args else kwargs.get("address")
-    if given is None or given == "auto":
-        return os.environ.get("RAY_ADDRESS") or given
-    return given
 
 
 def _joins(worker: Any, address: str | None, temporary: str | None) -> bool:

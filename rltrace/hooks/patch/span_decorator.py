@@ -31,8 +31,6 @@ def decorate(
 
 
 class DecoratedObserver(Observer):
-    """Records the calls of a decorated function."""
-
     __slots__ = ("_counts", "_key", "delays")
 
     def __init__(self, stage: int, phase: int, text: str, counts: Counts) -> None:

@@ -1,10 +1,7 @@
 """Makes replacements with the very parameters of their originals.
 
-Code is written out for each shape of parameters (and compiled once a shape), since a function that
-takes `*args` shows: it holds what it was given until it returns, `__defaults__` and
-`inspect.getfullargspec` tell of it, and packing costs. Arguments are handed on, not kept: of each
-name only the one reference is left that the call takes with it.
-
+Code is written out for each shape of parameters, since a function that takes `*args` shows: it
+holds what it was given until it returns, `inspect.getfullargspec` tells of it, and packing costs.
 A replacement refers to no global name but builtins, and has the globals of its original, which
 `torch.jit` resolves names in. Inside of `torch.compile` its `twin` stands for it, which records
 nothing: calls of ours would break the graph.
@@ -13,6 +10,7 @@ nothing: calls of ours would break the graph.
 from __future__ import annotations
 
 import types
+from functools import cache
 from typing import Any, NamedTuple
 
 _FILE, _TWIN_FILE = "<frozen importlib._bootstrap of rltrace>", "<rltrace>"
@@ -164,7 +162,7 @@ _KINDS = {
     "twin": _Kind(_TWIN),
 }
 
-_compiled: dict[tuple[Any, ...], types.CodeType] = {}
+_Shape = tuple[int, int, int, bool, bool]
 
 
 def replacement_of(
@@ -173,11 +171,7 @@ def replacement_of(
     """A function of a kind (`_KINDS`) that stands for `function` and tells `observer` of its calls,
     with their arguments if `tells`. If it `keeps` them they need not be handed on."""
     shape, names = _shape(function)
-    key = (kind, tells, keeps, *shape)
-    code = _compiled.get(key)
-    if code is None:
-        code = _compiled[key] = _compile(kind, tells, keeps, *shape)
-    code = _named(code, names, shape[2])
+    code = _named(_compile(kind, tells, keeps, shape), names, shape[2])
     cells = {"function": function, "observer": observer}
     globals_ = getattr(function, "__globals__", None)
     own = isinstance(function, types.FunctionType)
@@ -191,9 +185,6 @@ def replacement_of(
     if own:
         made.__kwdefaults__ = function.__kwdefaults__
     return made
-
-
-_Shape = tuple[int, int, int, bool, bool]
 
 
 def _shape(function: Any) -> tuple[_Shape, tuple[str, ...]]:
@@ -224,16 +215,9 @@ def _named(code: types.CodeType, names: tuple[str, ...], keyword_only: int) -> t
     return code.replace(co_varnames=(*names, *own), co_consts=consts)
 
 
-def _compile(
-    kind: str,
-    tells: bool,
-    keeps: bool,
-    positional_only: int,
-    positional: int,
-    keyword_only: int,
-    variadic: bool,
-    keywords: bool,
-) -> types.CodeType:
+@cache
+def _compile(kind: str, tells: bool, keeps: bool, shape: _Shape) -> types.CodeType:
+    positional_only, positional, keyword_only, variadic, keywords = shape
     how = _KINDS[kind]
     places = [f"_{n}" for n in range(positional)]
     keyed = [f"_k{n}" for n in range(keyword_only)]
@@ -278,9 +262,12 @@ def _compile(
     ):
         tell = _TELL.format(what=what).strip()
         text[field] = _nested("if observer is not None:", tell) if passes_on else tell
-    body = _filled(how.body, text)
+    lines = []
+    for line in how.body.strip().splitlines():  # each field is filled in at its line's indentation
+        margin = line[: len(line) - len(line.lstrip())]
+        lines.append(_indented(line.strip().format(**text), margin))
     head = f"{'async ' if how.is_async else ''}def replacement({', '.join(parameters)}):"
-    source = _nested("def made(function, observer):", _nested(head, body))
+    source = _nested("def made(function, observer):", _nested(head, "\n".join(lines)))
     made = compile(source, _TWIN_FILE if kind == "twin" else _FILE, "exec", dont_inherit=True)
     return _code_in(_code_in(made, "made"), "replacement")
 
@@ -298,15 +285,6 @@ def _handed_on(word: str) -> str:
     stars = word[: len(word) - len(word.lstrip("*"))]
     keyword, equals, name = word.lstrip("*").rpartition("=")
     return f"{stars}{keyword}{equals}({name}, {name} := None)[0]"
-
-
-def _filled(template: str, text: dict[str, str]) -> str:
-    """The template with its fields filled in, each at its line's indentation."""
-    lines = []
-    for line in template.strip().splitlines():
-        margin = line[: len(line) - len(line.lstrip())]
-        lines.append(_indented(line.strip().format(**text), margin))
-    return "\n".join(lines)
 
 
 def _code_in(code: types.CodeType, name: str) -> types.CodeType:

@@ -2,9 +2,7 @@
 
 The replacement keeps what callers can see: parameters and their defaults, `__wrapped__`, the kind
 of function (coroutine functions, generators and async generators stay what they are), results and
-exceptions. One that is sent to another process by value (as Ray sends those of the driver's script)
-has an observer of that process there, where it is traced and knows the hook
-(`Observer.__reduce__`), and else passes on (`None`), also without rltrace.
+exceptions. `Observer.__reduce__` says what becomes of one that is sent to another process by value.
 """
 
 from __future__ import annotations
@@ -41,8 +39,6 @@ class Unwrappable(TypeError):
 
 
 class Patch:
-    """One replaced attribute of a module or class."""
-
     __slots__ = ("_inherited", "_original", "_replacement", "name", "observer", "owner")
 
     def __init__(self, owner: Any, name: str, observer: Observer) -> None:
@@ -124,7 +120,10 @@ def wrap(function: Any, observer: Observer) -> Any:
     if isinstance(function, type):
         raise Unwrappable("is a class: name one of its methods, such as __init__")
     if not isinstance(function, _FUNCTIONS) and "function" not in type(function).__name__:
-        raise Unwrappable(f"is {_told(function)}, not a function: name what it calls instead")
+        kind = type(function)
+        cached = kind is functools._lru_cache_wrapper
+        name = "functools.lru_cache" if cached else kind.__qualname__
+        raise Unwrappable(f"is a {name}, not a function: name what it calls instead")
     if isinstance(function, types.MethodType) and _managed_beneath(function.__func__):
         return types.MethodType(wrap(function.__func__, observer), function.__self__)
     beneath = _coroutine_beneath(function)
@@ -139,7 +138,9 @@ def stand_in(function: Any, observer: Observer) -> Any:
     """A function for `function`, of which each call is recorded. Errors: `Unwrappable`."""
     observer.function = function
     kind = _kind(function, observer)
-    tells, keeps = observer.reads_arguments, bool(observer.hook.after)
+    hook = observer.hook
+    tells = bool(hook.before or hook.after or hook.step or hook.stream is not None)
+    tells, keeps = tells or callable(hook.stage), bool(hook.after)
     wrapper = replacement_of(function, kind, observer, tells, keeps)
     functools.update_wrapper(wrapper, function)
     wrapper.__dict__[MARK] = observer
@@ -166,23 +167,14 @@ def _kind(function: Any, observer: Observer) -> str:
     return told
 
 
-def _told(value: Any) -> str:
-    kind = type(value)
-    name = "functools.lru_cache" if kind is functools._lru_cache_wrapper else kind.__qualname__
-    return f"a {name}"
-
-
 def _flags(function: Any) -> int:
     flags: int = getattr(getattr(function, "__code__", None), "co_flags", 0)
     return flags
 
 
 def _coroutine_beneath(function: Any) -> types.CellType | None:
-    """Where a decorated function that is no coroutine function keeps the one that it wraps.
-
-    Such a decorator may look at who calls it (verl's `auto_await` gives a caller that can await the
-    coroutine, and any other one the result), so nothing may come between it and its caller.
-    """
+    """Where a decorated function that is no coroutine function keeps the one that it wraps: nothing
+    may come between it and its caller, whom it may look at (verl's `auto_await` does)."""
     inner = getattr(function, "__wrapped__", None)
     if inner is None or not isinstance(function, types.FunctionType):
         return None
@@ -212,7 +204,6 @@ def _cell_of(function: types.FunctionType, inner: Any) -> types.CellType | None:
 
 
 def _around(function: types.FunctionType, beneath: types.CellType, hooked: Any) -> Any:
-    """The decorated function again, with `hooked` in place of what it wraps."""
     cells = [types.CellType(hooked) if c is beneath else c for c in function.__closure__ or ()]
     again = types.FunctionType(
         function.__code__,

@@ -1,8 +1,6 @@
-"""A node's agent: the one process that runs beside the job.
+"""A node's agent: the one process that runs beside the job, and ends with the run.
 
-It reads the node's devices, processors and memory, compares clocks, ships where that was asked for,
-and ends with the run. It holds no descriptor of the job's and no terminal. A port is open only
-while the run has more than one node.
+It holds no descriptor of the job's, no terminal, and a port only while the run has several nodes.
 """
 
 from __future__ import annotations
@@ -75,9 +73,20 @@ class Agent:
         if "pid" in told and "end_ns" not in told:
             says = "the agent of the node was killed; readings are missing until this one's"
             recorder.problem("agent-replaced", target=str(told["pid"]), detail=says)
-        self._courier = self._make_courier()
+        self._courier: Courier | None = None
+        url = self._lifetime.run.get("shipped_to")
+        if isinstance(url, str):
+            from rltrace.run.shipping.courier import Courier  # few runs are shipped
+
+            where, is_first = (Path(run_dir), self.node, self._name, url), self._lifetime.is_first
+            self._courier = Courier(*where, is_first, self._is_apart)
         self._server: ClockServer | None = None
-        self._devices = self._open_devices()
+        self._devices: NvmlDevices | None = None
+        try:
+            self._devices = NvmlDevices(self._is_of_run)
+            recorder.describe(devices=self._devices.names(), uuids=self._devices.uuids())
+        except NoGpu as error:
+            recorder.problem("no-gpu", target=self.node, detail=str(error))
         self._held: dict[str, list[int]] = {}  # as was said last
         self._floor = MemoryFloor(run_dir, self.node, os.cpu_count() or 1)
         self._pair_at = self._exchange_at = 0.0
@@ -135,26 +144,8 @@ class Agent:
         elif now >= self._exchange_at:
             self._exchange_at = now + self._exchange()
 
-    def _make_courier(self) -> Courier | None:
-        url = self._lifetime.run.get("shipped_to")
-        if not isinstance(url, str):
-            return None
-        from rltrace.run.shipping.courier import Courier  # few runs are shipped
-
-        names = self.node, self._name
-        return Courier(Path(self._run_dir), *names, url, self._lifetime.is_first, self._is_apart)
-
     def _file(self, folder: str, kind: str) -> Path:
         return Path(self._run_dir, folder, f"{self._name}.{kind}")
-
-    def _open_devices(self) -> NvmlDevices | None:
-        try:
-            devices = NvmlDevices(self._is_of_run)
-        except NoGpu as error:
-            self._recorder.problem("no-gpu", target=self.node, detail=str(error))
-            return None
-        self._recorder.describe(devices=devices.names(), uuids=devices.uuids())
-        return devices
 
     def _is_of_run(self, pid: str) -> bool:
         """Whether a pid of this host is that of a process which records."""
@@ -309,12 +300,8 @@ NO_DEVICE = -1
 
 
 def read_host() -> Iterator[Reading]:
-    """Of the node itself (`NO_DEVICE`); nothing where there is no `/proc`.
-
-    `host/cpu_busy_seconds` is cumulative over all cores: two readings give the cores that were busy
-    between them. `host/runnable_threads` are those that ran or waited for a core at the moment of
-    the reading, but for the reader's own: where there are more than cores, work takes turns.
-    """
+    """Of the node itself (`NO_DEVICE`); nothing where there is no `/proc`. The busy seconds are
+    cumulative over all cores; the runnable threads those of the moment, but the reader's."""
     try:
         with open("/proc/stat", "rb") as file:
             user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])

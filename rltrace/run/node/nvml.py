@@ -1,7 +1,6 @@
 """Readings of the node's NVIDIA devices; only here is nvidia-ml-py imported.
 
-Cumulative counters are preferred to rates: nothing between two readings is missed, and
-`nvmlDeviceGetPcieThroughput` would block for a window of its own.
+Cumulative counters are preferred to rates: nothing is missed, and no reading blocks for a window.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ class NoGpu(Exception):
 
 
 class NvmlDevices:
-    """The devices of this node. Counters that a device does not support are left out for good.
-    `is_of_run` says of a pid here whether it is a process of the run's; `held` are the devices on
-    which those had memory, by pid."""
+    """The devices of this node. `is_of_run` says of a pid here whether it is a process of the
+    run's; `held` are the devices on which those had memory, by pid."""
 
     def __init__(self, is_of_run: Callable[[str], bool] = lambda _: False) -> None:
         """Errors: `NoGpu`."""
@@ -69,10 +67,14 @@ class NvmlDevices:
                 try:
                     values = read(self._nvml, handle)
                 except Exception:  # an NVMLError, or a library or a driver that is of another time
-                    self._unsupported.add((device, group))
+                    self._unsupported.add((device, group))  # and so left out for good
                     continue
                 for counter, value in values.items():
-                    yield counter, device, self._unwrapped(device, counter, value)
+                    before, added = self._wrapped.get((device, counter), (0.0, 0.0))
+                    if counter in _WRAPPING:
+                        added += _WRAPS_AT * (value < before)
+                        self._wrapped[device, counter] = (value, added)
+                    yield counter, device, value + added
 
     def _memory_of_processes(self, nvml: Any, handle: Any) -> dict[str, float]:
         """What the run's processes hold. NVML may tell pids of another namespace: a process counts
@@ -88,15 +90,6 @@ class NvmlDevices:
                 found[counter] = found.get(counter, 0.0) + used_bytes
                 self.held[pid] = sorted({device, *self.held.get(pid, ())})
         return found
-
-    def _unwrapped(self, device: int, counter: str, value: float) -> float:
-        if counter not in _WRAPPING:
-            return value
-        before, added = self._wrapped.get((device, counter), (0.0, 0.0))
-        if value < before:
-            added += _WRAPS_AT
-        self._wrapped[device, counter] = (value, added)
-        return value + added
 
 
 def _has_device(pid: str) -> bool:

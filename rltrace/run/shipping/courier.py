@@ -1,8 +1,4 @@
-"""A node's courier: ships what the node recorded, brings what others say.
-
-Where nodes share no disk, the store is how they hear of each other. The job is never waited for and
-never waits.
-"""
+"""A node's courier: ships what it recorded and brings what nodes on other disks say."""
 
 from __future__ import annotations
 
@@ -156,7 +152,6 @@ class Courier:
             self._send_node(store)
 
     def _send_described(self, store: Store) -> None:
-        """What describes the run, from its first node, and this node."""
         if self._is_first:
             self._send(store, RUN_FILE, read_run_json(str(self._run_dir)))
         self._send_node(store)

@@ -12,7 +12,6 @@ from pathlib import Path
 from rltrace.run.run_end import agent_is_gone
 from rltrace.run.shipping.shipping_state import ShippingProgress, read_progress
 from rltrace.trace.clock import node_id
-from rltrace.trace.run_dir import NODES
 
 WAIT_S = 60.0
 _LOOK_EVERY_S = 0.2
@@ -55,11 +54,6 @@ def what_is_left(run_dir: Path, told: ShippingProgress) -> list[str]:
             f"{run_dir} or its folder for temporary files, and `rltrace ship` there brings it"
         )
     return said
-
-
-def nodes_apart(run_dir: Path) -> int:
-    """How many nodes of the run kept what they recorded on a disk of their own."""
-    return len(list((run_dir / NODES).glob("*~*.json")))
 
 
 def megabytes(size_bytes: int) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from rltrace.run.shipping import shipping_state
 from rltrace.run.shipping.courier import everything
 from rltrace.run.shipping.destinations import check_ship, shipped_to, url_of_run
 from rltrace.run.shipping.shipper import Shipper
+from rltrace.run.shipping.shipping_state import ShippingProgress
 from rltrace.trace.clock import node_id
 from rltrace.trace.compact.manifest import read_manifest, segment_bytes
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -25,18 +25,11 @@ from rltrace.trace.untrusted_files import own_files, told_in
 Tell = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Done:
-    url: str
-    packs: int
-    shipped_bytes: int
-
-
-def ship(run_dir: Path, runs_url: str | None, tell: Tell = lambda done, left: None) -> Done:
-    """Ships what is not yet of a run: to where it was to be shipped, or into the folder at
-    `runs_url`. `tell` hears how many bytes are shipped, and how many are left. Errors:
-    `RltraceError`, also when the URL cannot be reached; what was shipped until then is not shipped
-    again."""
+def ship(
+    run_dir: Path, runs_url: str | None, tell: Tell = lambda done, left: None
+) -> ShippingProgress:
+    """Ships what is not yet: to where it was to go, or into the folder at `runs_url`. `tell` hears
+    the bytes shipped and left. Errors: `RltraceError`; what was shipped is not shipped again."""
     read_described(str(run_dir))
     if read_manifest(run_dir) is not None and not any(segment_bytes(run_dir, t) for t in TABLES):
         said = f"{run_dir} is compacted and its segments are deleted: copy its folder as it is, "
@@ -71,7 +64,7 @@ def ship(run_dir: Path, runs_url: str | None, tell: Tell = lambda done, left: No
             raise RltraceError(f"{unreached(url, error)}; {there}") from None
         finally:
             shipper.save()
-    return Done(url, shipper.packs, shipper.shipped_bytes)
+    return ShippingProgress(url, shipper.packs, shipper.shipped_bytes)
 
 
 def _destination(run_dir: Path, runs_url: str | None) -> str:

@@ -1,10 +1,9 @@
 """Finds what changed in a run, ships it in packs, merges packs.
 
 A pack that was not taken is forgotten, and what it held is found again as it is by then: so nothing
-waits in memory while the network is away, and nothing is lost. Packs have numbers within a stream,
-which begins with whoever ships; a later stream goes on from what an earlier one left. A number is
-used once: what was given up may have arrived all the same. So each name also has the number of the
-pack that was taken before, and a reader sees whether one is missing.
+waits in memory while the network is away, and nothing is lost. A number of a stream is used once:
+what was given up may have arrived all the same. So each name also has the number of the pack that
+was taken before, and a reader sees whether one is missing.
 """
 
 from __future__ import annotations
@@ -53,12 +52,6 @@ _TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, PROCESS)
 
 
 class Shipper:
-    """Ships the files of the run in `run_dir` that are `is_ours` to a store, as `name`.
-
-    `packs` and `shipped_bytes` count what was taken, compressed; `looked_ns` is when the last round
-    began of which all was taken, and `all_looked_ns` since when each file has been looked at (ns of
-    the monotonic clock; 0: there was none)."""
-
     def __init__(self, run_dir: Path, name: str, url: str, is_ours: Callable[[str, str], bool]):
         self._run_dir, self._name, self._url = run_dir, name, url
         self._changes = ChangedFiles(run_dir, is_ours)
@@ -67,8 +60,9 @@ class Shipper:
         self._number = self._taken = self._saved_packs = 0
         self._merger = Merger()
         self._save_at = 0.0
-        self.packs = self.shipped_bytes = self.left_bytes = 0
-        self.looked_ns = self.all_looked_ns = 0
+        self.packs = self.shipped_bytes = self.left_bytes = 0  # of packs: compressed
+        self.looked_ns = 0  # monotonic: when the last round began of which all was taken
+        self.all_looked_ns = 0  # and since when each file has been looked at
 
     def look(self) -> None:
         """Looks how many bytes of files are not shipped. Errors: OSError."""
@@ -77,9 +71,8 @@ class Shipper:
     def ship(
         self, store: Store, everything: bool = False, shipped: Callable[[], None] = lambda: None
     ) -> None:
-        """Ships what has changed; tells when a pack was `shipped`. `everything`: also of files that
-        seemed to change no more. Errors: OSError; what was not taken is still to be shipped then.
-        """
+        """Ships what `ChangedFiles.packs` finds; tells when a pack was `shipped`. Errors: OSError;
+        what was not taken is still to be shipped then."""
         began_ns = monotonic_ns()
         for changes in self._changes.packs(everything):
             self._put(store, changes)
@@ -137,12 +130,9 @@ class _Taken:
 
 
 class Merger:
-    """Merges small packs, so that a month of a node is a few hundred objects.
-
-    A merged pack has the number of the last of those that it is made of, and follows what the first
-    of them followed: so whoever has read some of them, or none, goes on from it. It is there before
-    they are deleted, the newest first. Where a store lets nobody delete, packs stay as they are.
-    """
+    """Merges small packs, so that a month of a node is a few hundred objects. A merged one has the
+    number of the last of them, and follows what the first followed: so whoever has read some goes
+    on from it. It is there before they are deleted, the newest first."""
 
     def __init__(self) -> None:
         self._packs: list[_Taken] = []
@@ -214,9 +204,8 @@ class FileChange:
 
 
 class ChangedFiles:
-    """Finds what changed in the run in `run_dir`; `is_ours` says of a file (its folder and name)
-    whether it is this node's to ship. `shipped` has the digests of the pages of each file that are
-    shipped, one behind the other.
+    """`is_ours` says of a file, its folder and name, whether it is this node's to ship. `shipped`
+    has the digests of the pages of each file that are shipped, one behind the other.
 
     Rows are stored through a memory map, which leaves no reliable mark on a file, so the digests of
     its pages are compared. A file is read from its beginning to its end: what is read earlier was
@@ -235,18 +224,19 @@ class ChangedFiles:
         self._round = 0
 
     def packs(self, everything: bool = False) -> Iterator[list[FileChange]]:
-        """What has changed, a pack after the other; what is `done` with is not found again.
-        `everything`: also files in which nothing has changed for long, which are looked at seldom.
-        Errors: OSError."""
+        """What has changed, a pack after the other; `everything`: also of files in which nothing
+        has for long. Errors: OSError."""
         self._round += 1
         while _bytes(told := list(self._of_told())) >= PACK_BYTES:
             yield told
         held: list[FileChange] = []
         held_bytes = 0
         for path in self._paths(TABLES):
-            if not (everything or self._is_due(path)):
-                continue
-            self._same[path] = self._same.get(path, 0) + 1
+            same = self._same.get(path, 0)
+            seldom = min(_SELDOM_ROUNDS, 1 << max(0, same - _FOLLOWED_ROUNDS))
+            if not everything and (self._round + hash(path)) % seldom:
+                continue  # hundreds of processes may have ended, or wait
+            self._same[path] = same + 1
             self._looked_ns[path] = monotonic_ns()
             for change in self._of_file(path):
                 self._same[path] = 0
@@ -277,12 +267,6 @@ class ChangedFiles:
     def left_bytes(self) -> int:
         """How much has changed. Errors: OSError."""
         return sum(_bytes(self._of_file(path)) for path in self._paths((*_TOLD, *TABLES)))
-
-    def _is_due(self, path: str) -> bool:
-        """A file that has not changed for long is looked at seldom: hundreds of processes may have
-        ended, or wait."""
-        seldom = max(0, self._same.get(path, 0) - _FOLLOWED_ROUNDS)
-        return (self._round + hash(path)) % min(_SELDOM_ROUNDS, 1 << seldom) == 0
 
     def _of_told(self) -> Iterator[FileChange]:
         """Of the small files that rows refer to, some `PACK_BYTES` at most."""

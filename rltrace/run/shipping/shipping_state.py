@@ -27,18 +27,14 @@ _PAGES = ".pages"
 
 @dataclass(frozen=True)
 class ShippingProgress:
-    """How far the shipping of a node is. `left_bytes` is what was known to be left at the last
-    look, `error` why nothing comes through, `waits_for` the hosts that have more to ship, `done`
-    whether all of this node is there, `over` whether nobody ships any more."""
-
     url: str = ""
     packs: int = 0
     shipped_bytes: int = 0
-    left_bytes: int = 0
-    error: str = ""
-    waits_for: tuple[str, ...] = ()
-    done: bool = False
-    over: bool = False
+    left_bytes: int = 0  # as of the last look
+    error: str = ""  # why nothing comes through
+    waits_for: tuple[str, ...] = ()  # hosts that have more to ship
+    done: bool = False  # all of this node is there
+    over: bool = False  # nobody ships any more
 
 
 def write_progress(run_dir: Path, name: str, progress: ShippingProgress) -> None:

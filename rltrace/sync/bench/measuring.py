@@ -95,8 +95,6 @@ class Round:
 
 @dataclass
 class BenchRow:
-    """One way with so many receivers: its rounds, or why there are none."""
-
     way: str
     receivers: int
     between_bytes: int

@@ -61,7 +61,10 @@ class Within:
     ) -> list[int]:
         """Queues it for tensors with an address in `far` (0: none); those in `odd` have another
         type. Returns those of another device, to be copied one by one; their address becomes 0."""
-        views, base, device = self.views(data), data.data_ptr(), self.device
+        base, device = data.data_ptr(), self.device
+        if base not in self._views:
+            self._views[base] = [torch_view(data, entry) for entry in self._entries]
+        views = self._views[base]
         left: list[int] = []
         if not device.is_alone:
             left = [n for n, at in enumerate(far) if at and not device.owns(tensors[n])]
@@ -85,12 +88,6 @@ class Within:
         for ours, theirs in kinds.values():
             device.copy(*((ours, theirs) if to_slot else (theirs, ours)))
         return left
-
-    def views(self, data: Any) -> list[Any]:
-        address = data.data_ptr()
-        if address not in self._views:
-            self._views[address] = [torch_view(data, entry) for entry in self._entries]
-        return self._views[address]
 
 
 class Crossing:

@@ -97,7 +97,7 @@ class Cuda:
 
     def __init__(self, index: int) -> None:
         self._torch = _torch_with_cuda()
-        self._runtime = _Runtime()
+        _runtime()
         self._index = index
         self._stream = self._torch.cuda.Stream(index)
         self._done = self._event()
@@ -117,17 +117,17 @@ class Cuda:
             if taken > free:
                 raise no_room(f"on {self.name}", taken, free)
             try:
-                self._runtime("cudaMalloc", ctypes.byref(pointer), taken)
+                _cuda("cudaMalloc", ctypes.byref(pointer), taken)
             except _CudaError as error:
                 raise no_room(f"on {self.name}", taken, free) from error
             address = pointer.value or 0
             try:
-                self._runtime("cudaIpcGetMemHandle", ctypes.byref(handle), pointer)
+                _cuda("cudaIpcGetMemHandle", ctypes.byref(handle), pointer)
                 data = self._over(_Raw(address, size))
                 data.zero_()
                 torch.cuda.synchronize()
             except _CudaError as error:
-                self._runtime.quietly("cudaFree", pointer)
+                _went_well("cudaFree", pointer)
                 said = f"memory of {self.name} cannot be opened by other processes here"
                 raise RltraceError(f"{said}: {error}", CANNOT_TELL) from error
         key = bytes(handle)
@@ -137,26 +137,26 @@ class Cuda:
             _own.pop(key, None)
             with torch.cuda.device(self._index):
                 torch.cuda.synchronize()
-                self._runtime.quietly("cudaFree", pointer)
+                _went_well("cudaFree", pointer)
 
         return DeviceMemory(data, key, free_it)
 
     def open(self, handle: bytes, size: int, let_go: Callable[[], None]) -> Tensor:
         """Another's memory, in place; `let_go` ends it. Errors: `RltraceError` where it is gone."""
-        pointer, torch, runtime = ctypes.c_void_p(), self._torch, self._runtime
+        pointer, torch = ctypes.c_void_p(), self._torch
         address, index = _own.get(handle, 0), self._index  # the driver opens none of one's own
         if not address:
             with torch.cuda.device(index):
                 try:
                     given = Handle.from_buffer_copy(handle)
-                    runtime("cudaIpcOpenMemHandle", ctypes.byref(pointer), given, _LAZY_PEERS)
+                    _cuda("cudaIpcOpenMemHandle", ctypes.byref(pointer), given, _LAZY_PEERS)
                 except _CudaError as error:
                     raise RltraceError(f"its memory cannot be opened: {error}") from error
 
         def close() -> None:
             if pointer.value:
                 with torch.cuda.device(index):
-                    runtime.quietly("cudaIpcCloseMemHandle", pointer)
+                    _went_well("cudaIpcCloseMemHandle", pointer)
             let_go()
 
         raw = _Raw(address or pointer.value or 0, size)
@@ -196,11 +196,11 @@ class Cuda:
         return begun
 
     def _unpin(self, address: int, mapped: object) -> None:  # which stays mapped until then
-        self._runtime.quietly("cudaHostUnregister", ctypes.c_void_p(address))
+        _went_well("cudaHostUnregister", ctypes.c_void_p(address))
 
     def _registers(self, address: int, size: int, kind: int) -> bool:
         with self._torch.cuda.device(self._index):
-            return self._runtime.quietly("cudaHostRegister", ctypes.c_void_p(address), size, kind)
+            return _went_well("cudaHostRegister", ctypes.c_void_p(address), size, kind)
 
     def now(self) -> Any:
         """Where the caller's work on the device stands: something to give to `queue`."""
@@ -219,7 +219,7 @@ class Cuda:
 
     def move(self, to: int, source: int, size: int) -> None:
         """Queues the copy of bytes between addresses of any kind."""
-        self._runtime("cudaMemcpyAsync", to, source, size, _ANY_WAY, self._stream.cuda_stream)
+        _cuda("cudaMemcpyAsync", to, source, size, _ANY_WAY, self._stream.cuda_stream)
 
     def copy(self, to: Sequence[Tensor], source: Sequence[Tensor]) -> None:
         """Queues the copies of many tensors of one type into as many of one type: few launches."""
@@ -281,29 +281,25 @@ class _Raw:
         }
 
 
-class _Runtime:
-    """The CUDA runtime that torch has loaded, called by name; what fails is an exception here."""
+def _cuda(name: str, *arguments: Any) -> None:
+    """Calls the CUDA runtime that torch has loaded. Errors: `_CudaError`."""
+    code = getattr(_runtime(), name)(*arguments)
+    if code:
+        _runtime().cudaGetLastError()  # else torch takes it for an error of its next kernel
+        said = _runtime().cudaGetErrorString(code)
+        raise _CudaError(f"{name} says {code}, {(said or b'').decode()}")
 
-    def __init__(self) -> None:
-        self._library = _loaded()
 
-    def __call__(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
-        if code:
-            self._library.cudaGetLastError()  # else torch takes it for an error of its next kernel
-            said = self._library.cudaGetErrorString(code)
-            raise _CudaError(f"{name} says {code}, {(said or b'').decode()}")
-
-    def quietly(self, name: str, *arguments: Any) -> bool:
-        """Whether it went well, where it may not, as memory is let go."""
-        failed = bool(getattr(self._library, name)(*arguments))
-        if failed:
-            self._library.cudaGetLastError()
-        return not failed
+def _went_well(name: str, *arguments: Any) -> bool:
+    """Calls it where it may fail, as memory is let go; whether it did not."""
+    failed = bool(getattr(_runtime(), name)(*arguments))
+    if failed:
+        _runtime().cudaGetLastError()
+    return not failed
 
 
 @cache
-def _loaded() -> ctypes.CDLL:
+def _runtime() -> ctypes.CDLL:
     import torch
 
     name = f"libcudart.so.{(torch.version.cuda or '').partition('.')[0]}"
@@ -345,7 +341,6 @@ def block_digests(data: Tensor, found: Tensor) -> None:
 
 
 def kernels_run_on(tensor: Tensor) -> bool:
-    """Whether digests of what lies on its device are taken by Triton."""
     return tensor.is_cuda and _has_kernel(tensor.get_device())
 
 

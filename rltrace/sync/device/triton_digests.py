@@ -18,7 +18,6 @@ def digest_blocks(  # type: ignore[no-untyped-def]
     STEP: tl.constexpr,
     STRIDE: tl.constexpr,
 ):
-    """One program for each block: the sum of its mixed words."""
     block = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, STEP)
     key = (lanes + 1).to(tl.uint64) * KEY

@@ -4,9 +4,8 @@
     slot-<generation>-<n>.safetensors  the data of one version each (slots.py), or its place
     rltrace-writer, rltrace-present    locks: the one writer; everyone who has it open
 
-A version is written into a slot that is neither the latest nor leased, under an exclusive lock, and
-becomes the latest by one store. A reader takes a shared lock on the slot that the word names, then
-looks whether it still holds that version. The kernel ends all locks with their process.
+A version is written into a slot that is neither the latest nor leased, and is the latest by one
+store. A reader locks the slot that the word names, then looks whether it still holds that version.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -287,12 +286,11 @@ class SlotWrite:
         return version
 
     def abort(self) -> None:
-        """Leaves everything as it was; the slot is free."""
         self._lock.release()
 
 
 @dataclass(eq=False)
-class Lease(Mapping[str, NDArray[Any]]):
+class Lease(Mapping[str, NDArray[Any]], AbstractContextManager["Lease"]):
     """A version that stays as it is until `release()`: its tensors by name, tied names included, as
     read-only arrays, those of types that NumPy lacks as unsigned integers."""
 
@@ -331,9 +329,6 @@ class Lease(Mapping[str, NDArray[Any]]):
     def release(self) -> None:
         """Lets the slot be written again; once is enough."""
         self._lock.release()
-
-    def __enter__(self) -> Lease:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()

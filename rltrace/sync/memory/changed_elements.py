@@ -1,8 +1,7 @@
 """The elements in which two buffers differ: where, and by how much.
 
-A changed element is its place and its *step*, the difference of the two bit patterns: an optimizer
-step moves nearly every changed bf16 weight to one of its two neighbours. Places are *gaps* from one
-to the next, or one *bit* for every element. The compiled kernel and numpy give the same result.
+A *step* is the difference of two bit patterns: an optimizer step moves nearly every changed bf16
+weight to one of its two neighbours. The compiled kernel and numpy give the same result.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """The words in shared memory that all processes of a policy agree by.
 
-One file, mapped by everyone: a page of words, the layout's text, and for each slot a record and a
-block table. A word is an aligned 8-byte integer, stored and read at once. `latest` is version and
-slot together, so both change in one store.
-
-Whoever has a policy open holds a shared lock on `rltrace-present`. Where that lock can be had
-exclusively nobody does, and the folder goes: with the last one out or, where processes were killed,
-when the next policy is opened beside it.
+One file, mapped by everyone: a page of words (aligned, of 8 bytes), the layout's text, and for each
+slot a record and a block table. `latest` is version and slot together: both change in one store.
 """
 
 from __future__ import annotations
@@ -80,6 +75,7 @@ class Control:
     generation = _Word(_GENERATION)  # tells the slot files of this layout from those before it
     retired = _Word(_RETIRED)  # 1: another file is now in this one's place
     slots = _Word(_SLOTS)  # how many slot files there are
+    is_fed = _Word(_FED)  # 1: by a relay
 
     def __init__(self, path: Path, layout: Layout | None = None) -> None:
         """Maps a file, of `layout` if given. Errors: `FileNotFoundError`; `RltraceError`."""
@@ -151,16 +147,11 @@ class Control:
         """Sets `seen_s`; a relay does so time and again, a publisher when it publishes."""
         self.words[_SEEN], self.words[_FED] = int(at_s * 1e3), is_relay
 
-    @property
-    def is_fed(self) -> bool:
-        return bool(self.words.item(_FED))
-
     def digests(self, slot: int) -> Digests:
         table: Digests = self._tables[slot]
         return table
 
     def begin(self, slot: int) -> None:
-        """From now on the slot holds nothing."""
         self._records[slot, _WORD] = 0
 
     def finish(self, slot: int, version: Version, step: int, root: str) -> int:
@@ -232,6 +223,7 @@ def enter(folder: Path) -> Lock:
 
 
 def leave(folder: Path) -> bool:
+    """Removes the folder unless somebody has the policy open; whether it is gone."""
     present = Lock.take(folder / PRESENT)
     if present is None:
         return False

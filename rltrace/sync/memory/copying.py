@@ -15,13 +15,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.sync.memory.block_digests import BLOCK_BYTES, Digests, block_count, digest, digest_at
+from rltrace.sync.memory.block_digests import BLOCK_BYTES, block_count, digest
 from rltrace.sync.memory.kernel import compiled, typed
 from rltrace.sync.memory.layout import Layout
 
 _RUN_BLOCKS = 8
 _MOST_THREADS = 4
-
 _STREAMED_FROM_BYTES = 64 << 20  # weights of this size fit in no cache
 _MANY = 1000  # tensors, from which on a call for each costs more than their bytes
 _SHORT_BYTES = 240  # inputs up to this are hashed by other rules, which the kernel does not have
@@ -106,7 +105,6 @@ class Workers:
     """Threads that go through the blocks of a layout together; the caller is one of them."""
 
     def __init__(self, threads: int | None = None) -> None:
-        """`threads`: None for as many as the process has cores, but at most four."""
         self.threads = threads or default_threads()
         self._pool: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
@@ -140,14 +138,3 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-
-
-def wrong_blocks(data: NDArray[np.uint8], digests: Digests, workers: Workers) -> list[int]:
-    wrong: list[int] = []
-
-    def check(block: int) -> None:
-        if digest_at(data, block) != digests.item(block):
-            wrong.append(block)
-
-    workers.each(range(len(digests)), check)
-    return sorted(wrong)

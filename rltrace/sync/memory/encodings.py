@@ -1,8 +1,6 @@
-"""How one block travels: unchanged, as its changes, as an xor, or whole.
+"""How one block travels: unchanged, as its changes, as an xor, or whole, whichever is smallest.
 
-The smallest is chosen by counting; a block never takes more than its own bytes. Changes are applied
-beside the old block, and the result is held against its xxh3-64 digest. So damage, or a wrong base,
-is an error; the block can then be asked for whole, and nothing has to be replayed.
+The result is held against its digest: damage, or a wrong base, is an error, and asked for whole.
 """
 
 from __future__ import annotations
@@ -90,7 +88,11 @@ class Encoder:
         changes = self._finder.find(old, new, width, most=elements // 8, as_bits=False)
         encoding = Encoding.GAPS
         if changes is None:
-            if self._is_noise(old, new, width):
+            # By a sample: whether nothing is gained from knowing `old`.
+            before, after = _sample(old), _sample(new)
+            found = self._finder.find(before, after, width, most=len(after), as_bits=True)
+            assert found is not None
+            if found.bytes >= len(after) and not self._pays(before, after, width):
                 return DENSE
             encoding = Encoding.BITS
             changes = self._finder.find(old, new, width, most=elements, as_bits=True)
@@ -102,9 +104,9 @@ class Encoder:
             packed = self._packed(changes, width)
             if len(packed) < size:
                 best, size = Encoded(encoding, packed), len(packed)
-        if size > len(new) // 2:
-            planes = self._planes(old, new, width)
-            if planes is not None and len(planes) < min(size, _WORTH * len(new)):
+        if size > len(new) // 2 and self._pays(_sample(old), _sample(new), width):
+            planes = bytes([width]) + self._zstd.compress(_split(old ^ new, width).data)
+            if len(planes) < min(size, _WORTH * len(new)):
                 return Encoded(Encoding.XOR, planes)
         return best
 
@@ -121,21 +123,8 @@ class Encoder:
         compressed = self._symbols.compress(data.data)
         return compressed if len(compressed) < len(data) else data.data
 
-    def _is_noise(self, old: Bytes, new: Bytes, width: int) -> bool:
-        """Whether, by a sample, nothing is gained from knowing `old`."""
-        old, new = _sample(old), _sample(new)
-        changes = self._finder.find(old, new, width, most=len(new), as_bits=True)
-        assert changes is not None
-        return changes.bytes >= len(new) and not self._pays(old, new, width)
-
     def _pays(self, old: Bytes, new: Bytes, width: int) -> bool:
         return len(self._zstd.compress(_split(old ^ new, width).data)) <= _WORTH * len(new)
-
-    def _planes(self, old: Bytes, new: Bytes, width: int) -> bytes | None:
-        """The xor, byte plane by byte plane; None where a sample says that this is not shorter."""
-        if not self._pays(_sample(old), _sample(new), width):
-            return None
-        return bytes([width]) + self._zstd.compress(_split(old ^ new, width).data)
 
 
 def _sample(data: Bytes) -> Bytes:
@@ -178,7 +167,11 @@ class Decoder:
         if encoding == Encoding.SAME:
             out[:] = old
         elif encoding == Encoding.XOR:
-            self._xor(payload, old, out)
+            width = int(payload[0]) if len(payload) else 0
+            _check_width(width, len(out))
+            planes = self._raw(payload[1:], len(out), is_compressed=1)
+            mixed = np.ascontiguousarray(planes.reshape(width, -1).T).reshape(-1)
+            np.bitwise_xor(old, mixed, out=out)
         elif encoding in (Encoding.GAPS, Encoding.BITS):
             changes, width = self._unpacked(payload, len(out))
             out[:] = old
@@ -214,10 +207,3 @@ class Decoder:
         if len(data) != length:
             raise BadBlock(f"{len(data)} bytes where {length} were to be")
         return data
-
-    def _xor(self, payload: Bytes, old: Bytes, out: Bytes) -> None:
-        width = int(payload[0]) if len(payload) else 0
-        _check_width(width, len(out))
-        planes = self._raw(payload[1:], len(out), is_compressed=1)
-        mixed = np.ascontiguousarray(planes.reshape(width, -1).T).reshape(-1)
-        np.bitwise_xor(old, mixed, out=out)

@@ -29,18 +29,14 @@ class Holder:
 
 @dataclass(frozen=True)
 class HeldPolicy:
-    """A policy, its latest version with the learner's step ("" and -1: none), and who holds it.
-    `bytes`: of a version; `memory_bytes`: of all files. Held without `holders`: by processes that
-    this user, or this container, cannot see. `trouble`: why it has no version."""
-
     where: str
-    version: str
-    step: int
-    bytes: int
-    memory_bytes: int
-    is_held: bool
+    version: str  # the latest; "": none
+    step: int  # the learner's; -1: none
+    bytes: int  # of a version
+    memory_bytes: int  # of all files
+    is_held: bool  # without `holders`: by processes that this user, or container, cannot see
     holders: tuple[Holder, ...]
-    trouble: str = ""
+    trouble: str = ""  # why it has no version
 
 
 def policies(*places: str) -> list[HeldPolicy]:
@@ -54,7 +50,10 @@ def policies(*places: str) -> list[HeldPolicy]:
         known = {where_of(path.parent.name): path.parent for path in root.glob(f"*/{PRESENT}")}
         for users in (root / JOINED).glob("*.users"):  # its folder may be still to come
             known |= {f"shm://{users.stem}": root / users.stem}
-    opened = _opened()
+    opened: dict[str, set[int]] = defaultdict(set)  # by whom each file is
+    for link in _PROC.glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            opened[os.readlink(link)].add(int(link.parts[2]))
     return [_held(where, folder, opened) for where, folder in sorted(known.items())]
 
 
@@ -90,14 +89,6 @@ def _held(where: str, folder: Path, opened: dict[str, set[int]]) -> HeldPolicy:
     is_held = bool(pids) or any(Lock.is_held(path) for path in (folder / PRESENT, users))
     holders = tuple(_holder(pid, pid in writers) for pid in sorted(pids))
     return HeldPolicy(where, version, step, size, memory, is_held, holders, trouble)
-
-
-def _opened() -> dict[str, set[int]]:
-    found: dict[str, set[int]] = defaultdict(set)
-    for link in _PROC.glob("[0-9]*/fd/*"):
-        with suppress(OSError):
-            found[os.readlink(link)].add(int(link.parts[2]))
-    return found
 
 
 def _holder(pid: int, publishes: bool) -> Holder:

@@ -12,7 +12,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 from weakref import WeakSet
@@ -25,7 +25,7 @@ _PATIENCE_S = 5.0
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: all), pid
 
 
-class Lock:
+class Lock(AbstractContextManager["Lock"]):
     """A lock on a file, held until `release()`. A forked child holds none of its parent's."""
 
     def __init__(self, fd: int) -> None:
@@ -43,11 +43,15 @@ class Lock:
         wanted = _FLOCK.pack(fcntl.F_RDLCK if shared else fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         lock, deadline = Lock(fd), time.monotonic() + wait_s
         with or_else(lock.release):
-            while not _set(fd, wanted):
-                if time.monotonic() >= deadline:
-                    lock.release()
-                    return None
-                time.sleep(_POLL_S)
+            while True:
+                try:
+                    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
+                    break
+                except (BlockingIOError, PermissionError):  # POSIX allows either
+                    if time.monotonic() >= deadline:
+                        lock.release()
+                        return None
+                    time.sleep(_POLL_S)
             if lock.is_of(path):
                 return lock
         lock.release()
@@ -80,9 +84,6 @@ class Lock:
             self.fd = -1
             _held.discard(self)
 
-    def __enter__(self) -> Lock:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.release()
 
@@ -102,8 +103,6 @@ def hold(path: Path, make: Callable[[], None]) -> Lock:
 
 
 class Closing(ABC):
-    """What a `with` ends by its `close()`."""
-
     @abstractmethod
     def close(self) -> None:
         """Lets go."""
@@ -126,14 +125,6 @@ def or_else(undo: Callable[[], object]) -> Iterator[None]:
 
 
 _held: WeakSet[Lock] = WeakSet()
-
-
-def _set(fd: int, wanted: bytes) -> bool:
-    try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
-    except (BlockingIOError, PermissionError):  # POSIX allows either
-        return False
-    return True
 
 
 def _forget() -> None:

@@ -120,15 +120,10 @@ def _check_length(folder: Path) -> None:
 def _free_bytes(folder: Path) -> int:
     """What can be written there: also no more than the machine has, where that is memory."""
     room = os.statvfs(folder)
-    free = room.f_bavail * room.f_frsize
-    return min(free, available_bytes()) if _in_memory(folder) else free
-
-
-def _in_memory(folder: Path) -> bool:
-    """Whether the folder's file system is a tmpfs: the mount that is nearest above it says so."""
-    device = folder.stat().st_dev
-    return any(
+    free, device = room.f_bavail * room.f_frsize, folder.stat().st_dev
+    is_memory = any(
         mount.split(" - ", 1)[1].startswith("tmpfs ")
         and mount.split()[2] == f"{os.major(device)}:{os.minor(device)}"
         for mount in Path("/proc/self/mountinfo").read_text().splitlines()
     )
+    return min(free, available_bytes()) if is_memory else free

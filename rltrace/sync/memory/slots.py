@@ -1,7 +1,7 @@
 """Where a slot's data lies: in shared memory or on a device.
 
-In shared memory a slot is a valid safetensors file. On a device it is memory of its writer, and two
-small files stand for it: one that leases lock, and one with the handle for others.
+In shared memory a slot is a valid safetensors file. On a device two small files stand for it: one
+that leases lock, and one with the handle for others.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rltrace.sync.memory.block_digests import Digests
-from rltrace.sync.memory.copying import Workers, wrong_blocks
+from rltrace.sync.memory.block_digests import Digests, digest_at
+from rltrace.sync.memory.copying import Workers
 from rltrace.sync.memory.layout import Layout
 from rltrace.sync.memory.locks import Lock, or_else
 from rltrace.sync.memory.policy_memory import check_room, is_on_device, no_room, reserve
@@ -37,8 +37,6 @@ def slots_of(where: str) -> FileSlots:
 
 
 class FileSlots:
-    """The slots of one policy in shared memory, as one process has them."""
-
     survive = True  # whether their memory outlives their writer, for the next one
 
     def check_room(self, folder: Path, count: int, layout: Layout) -> None:
@@ -76,16 +74,22 @@ class FileSlots:
             return file.read(len(layout.header)) == layout.header
 
     def wrong(self, data: Any, digests: Digests, workers: Workers) -> list[int]:
-        return wrong_blocks(data, digests, workers)
+        wrong: list[int] = []
+
+        def check(block: int) -> None:
+            if digest_at(data, block) != digests.item(block):
+                wrong.append(block)
+
+        workers.each(range(len(digests)), check)
+        return sorted(wrong)
 
     def close(self) -> None:
         """Lets go of what no array is over any more."""
 
 
 class DeviceSlots(FileSlots):
-    """Slots in the memory of torch's current device. Data is a tensor of bytes, rounded up to 8.
-    Memory must not be freed while another process has it open: each of those locks the handle's
-    file, and the owner keeps what is locked until later, or until its own end."""
+    """Data is a tensor of bytes, rounded up to 8. Memory must not be freed while another process
+    has it open: each locks the handle's file, and the owner keeps what is locked until later."""
 
     survive = False
 
@@ -162,8 +166,6 @@ class DeviceSlots(FileSlots):
 
 @dataclass
 class _Mine:
-    """Cuda memory that this process has made, and its handle's file."""
-
     memory: DeviceMemory
     _fd: int
     _pid: int = field(default_factory=os.getpid)

@@ -1,9 +1,7 @@
 """Hosts that take each version on together, by broadcasts of torch.distributed.
 
-The host of rank 0 has the publisher; on every other one a process of this group fills slots, from
-which the workers there pull. A version is verified on a host before it is the latest there, and a
-lost member takes nothing with it. Words go through the group's store, bytes through the collective:
-`gloo` between hosts, `nccl` between devices.
+Words go through the group's store, bytes through the collective: `gloo` between hosts, `nccl`
+between devices.
 """
 
 from __future__ import annotations

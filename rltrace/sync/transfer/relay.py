@@ -1,8 +1,4 @@
-"""A node that always holds a whole version, and passes versions on.
-
-The first node serves the publisher's slots; every other one follows a parent, fills slots of its
-host for the workers there, and serves children. In a chain the learner's host sends a version once.
-"""
+"""A node that always holds a whole version, and passes versions on."""
 
 from __future__ import annotations
 
@@ -36,17 +32,13 @@ _AGAIN_S = 1.0
 
 @dataclass(frozen=True)
 class Status:
-    """`parent` is "" beside the publisher; `lost` counts the parents that it lost, `sent_bytes` is
-    what it sent to its children. `troubles`: why each node cannot be followed, by address.
-    `behind`: how far this one is behind the learner."""
-
     manifest: Manifest | None
-    parent: str
+    parent: str  # "" beside the publisher
     children: int
-    lost: int
-    sent_bytes: int
-    troubles: Mapping[str, str]
-    behind: Behind
+    lost: int  # parents
+    sent_bytes: int  # to its children
+    troubles: Mapping[str, str]  # why each node cannot be followed, by address
+    behind: Behind  # how far it is behind the learner
 
 
 class Relay(Closing):

@@ -1,7 +1,6 @@
 """A relay of this host that all subscribers to an address share.
 
-The first one starts it as a process, which fills slots here and ends when nobody uses it. If it is
-killed, whoever notices first starts another, which goes on from the slots.
+It is a process that ends when nobody uses it. After a kill whoever notices first starts another.
 """
 
 from __future__ import annotations

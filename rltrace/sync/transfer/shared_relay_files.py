@@ -52,9 +52,8 @@ class JoinedFiles:
             return ""
 
     def remove(self, mine: Lock | None = None) -> None:
-        """Removes the files unless somebody is there. `mine` is the relay's own lock, which is
-        released. Whoever removes has both locks, and the users' file goes last: who has waited for
-        its lock finds that it is of no file any more, and makes another."""
+        """Removes the files unless somebody is there; releases `mine`, the relay's own lock. The
+        users' file goes last: who waits for its lock finds it of no file, and makes another."""
         users = Lock.take(self.users)
         if users is None:
             return

@@ -1,8 +1,4 @@
-"""Brings one version into a slot, block by block, over several connections.
-
-What is verified stays: when a connection breaks, or the parent dies, only the missing blocks are
-asked for again, as is a block that does not become what its digest says.
-"""
+"""Brings one version into a slot, block by block, over several connections."""
 
 from __future__ import annotations
 
@@ -116,61 +112,50 @@ class Fetch:
                 connection.abort()
 
     def _receive(self, connection: Connection, receiving: Span) -> None:
-        taken_bytes = 0
+        held, taken_bytes = self.held, 0
         base = self._base[0] if self._base else None
         decoder = Decoder()
         scratch = np.empty(BLOCK_BYTES, np.uint8)
         while True:
-            frame = frames.receive(connection, self.held, base)
+            frame = frames.receive(connection, held, base)
             if frame.kind == FrameKind.END:
                 return
             if frame.kind == FrameKind.GONE:
                 raise GoneError("it is no longer there")
             for block, entry in enumerate(frame.entries, frame.first):
-                self._take(connection, block, entry, frame.has_base, scratch, decoder)
+                is_dense = entry.encoding == Encoding.DENSE
+                start, end = block_range(block, len(held.data))
+                if entry.length > end - start or (is_dense and entry.length != end - start):
+                    raise LinkError(f"{entry.length} bytes for a block of {end - start}")
+                # A dense block comes straight into its place, unless that is verified already.
+                out = held.data[start:end]
+                payload = out if is_dense and not held.have[block] else scratch[: entry.length]
+                connection.read_into(payload.data)
+                if held.have[block]:
+                    continue
+                old = self._base[1][start:end] if self._base and frame.has_base else None
+                try:
+                    if not is_dense:
+                        if digest(payload) != entry.hash:
+                            raise BadBlock("damaged on the way")
+                        decoder.decode(entry.encoding, payload, old, out)
+                    if digest(out) != held.digests[block]:
+                        raise BadBlock("not what it was to become")
+                except BadBlock:
+                    with self._lock:
+                        self._again.add(block)
+                        self.progress.damaged.append(block)
+                    continue
+                with self._lock:
+                    self._again.discard(block)
+                travels = DENSE if is_dense else Encoded(Encoding(entry.encoding), bytes(payload))
+                held.put(block, travels)
             frame_bytes = sum(entry.length for entry in frame.entries)
             taken_bytes += frame_bytes
             receiving.set(bytes=taken_bytes)
             with self._lock:
                 self.progress.buckets += bool(frame.entries)
                 self.progress.wire_bytes += frame_bytes
-
-    def _take(
-        self,
-        connection: Connection,
-        block: int,
-        entry: frames.BlockEntry,
-        has_base: bool,
-        scratch: Bytes,
-        decoder: Decoder,
-    ) -> None:
-        held, is_dense = self.held, entry.encoding == Encoding.DENSE
-        start, end = block_range(block, len(held.data))
-        if entry.length > end - start or (is_dense and entry.length != end - start):
-            raise LinkError(f"{entry.length} bytes for a block of {end - start}")
-        # A dense block comes straight into its place, unless that is verified already.
-        out = held.data[start:end]
-        payload = out if is_dense and not held.have[block] else scratch[: entry.length]
-        connection.read_into(payload.data)
-        if held.have[block]:
-            return
-        try:
-            if not is_dense:
-                if digest(payload) != entry.hash:
-                    raise BadBlock("damaged on the way")
-                old = self._base[1][start:end] if self._base and has_base else None
-                decoder.decode(entry.encoding, payload, old, out)
-            if digest(out) != held.digests[block]:
-                raise BadBlock("not what it was to become")
-        except BadBlock:
-            with self._lock:
-                self._again.add(block)
-                self.progress.damaged.append(block)
-            return
-        with self._lock:
-            self._again.discard(block)
-        travels = DENSE if is_dense else Encoded(Encoding(entry.encoding), bytes(payload))
-        held.put(block, travels)
 
 
 def _shares(missing: list[int], streams: int) -> list[list[tuple[int, int]]]:

@@ -1,7 +1,6 @@
 """The serving half of a node: gives children what is on its shelf.
 
-A child asks `watch` (is there a newer version?), on one connection that it keeps, and `get` (these
-blocks), on as many as it likes.
+A child asks `watch` on one connection that it keeps, and `get` on as many as it likes.
 """
 
 from __future__ import annotations
@@ -143,10 +142,18 @@ class VersionServer:
 
     def _watch(self, connection: Connection, message: dict[str, Any]) -> None:
         self._shelf.forget_child(connection)
-        serves = Address.parse(str(message["serves"])).seen_from(connection.peer)
-        elsewhere = self._redirect(connection, str(serves), message["tried"])
-        if elsewhere:
-            connection.send({"redirect": elsewhere})
+        at = Address.parse(str(message["serves"]))
+        # One that listens on every address of its host serves at the one that called us.
+        serves = str(Address(connection.peer, at.port, at.policy) if at.on_all_networks else at)
+        tried: Sequence[str] = message["tried"]
+        with self._lock:
+            others = [a for a in self._children.values() if a and a != serves and a not in tried]
+            is_full = 0 < self._fanout <= len(self._children)
+            goes_on = others and is_full and connection not in self._children
+            if not goes_on:
+                self._children[connection] = serves
+        if goes_on:
+            connection.send({"redirect": others})
             return
         self.wants_changes |= bool(message["changes"])
         after = None if message["after"] is None else Version.parse(str(message["after"]))
@@ -169,15 +176,6 @@ class VersionServer:
             if message["layout"] != held.manifest.layout_id:
                 answer["layout"] = held.layout.text
         connection.send(answer, table)
-
-    def _redirect(self, connection: Connection, serves: str, tried: Sequence[str]) -> list[str]:
-        with self._lock:
-            others = [a for a in self._children.values() if a and a != serves and a not in tried]
-            is_full = 0 < self._fanout <= len(self._children)
-            if others and is_full and connection not in self._children:
-                return others
-            self._children[connection] = serves
-            return []
 
     def _get(self, connection: Connection, message: dict[str, Any]) -> None:
         version = Version.parse(str(message["version"]))

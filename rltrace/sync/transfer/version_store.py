@@ -17,7 +17,6 @@ from rltrace.sync.memory.layout import Layout
 from rltrace.sync.version import Manifest, Version
 
 _MOST_KEPT = 0.25  # of a version's bytes: what its changes may take in memory beside it
-
 _AWAITED_S = 0.5  # for a child to come for a version, before another is shown
 
 
@@ -181,7 +180,6 @@ class Shelf:
             return found
 
     def close(self) -> None:
-        """Drops everything; whoever waits for blocks is told."""
         with self._changed:
             all_held, self._held = self._held, []
         for held in all_held:

@@ -74,10 +74,6 @@ class Address:
             raise WrongUsage(f"{text!r} is no tcp://HOST:PORT/POLICY")
         return Address(found[1].strip("[]"), int(found[2]), found[3])
 
-    def seen_from(self, peer: str) -> Address:
-        """The same, where it listens on every address of its host: at the one that called us."""
-        return Address(peer, self.port, self.policy) if self.on_all_networks else self
-
     @property
     def on_all_networks(self) -> bool:
         """Whether it listens on every address of its host, and so is no address to connect to."""
@@ -186,7 +182,19 @@ class Connection:
         """The other side of `open`. Errors: `LinkError`, `RefusedError`; then it is closed."""
         connection = Connection(sock, pace)
         with or_else(connection.abort):
-            connection._challenge(token)
+            nonce = secrets.token_bytes(_NONCE_BYTES)
+            connection.write([_GREETING + nonce])
+            try:  # a stranger may not take his time byte by byte
+                answer = sock.recv(_NONCE_BYTES + 32, socket.MSG_WAITALL)
+            except OSError as error:
+                raise LinkError(f"the connection broke: {error}") from error
+            if len(answer) < _NONCE_BYTES + 32:
+                raise LinkError("the other side does not say what it knows")
+            nonces = nonce + answer[:_NONCE_BYTES]
+            if not hmac.compare_digest(answer[_NONCE_BYTES:], _proof(token, b"client", nonces)):
+                connection.write([_REFUSED])
+                raise RefusedError("a client had another token")
+            connection.write([_WELCOME, _proof(token, b"server", nonces)])
         return connection
 
     def _prove(self, token: bytes, address: Address) -> None:
@@ -200,26 +208,6 @@ class Connection:
         refused = self.read(1) != _WELCOME
         if refused or not hmac.compare_digest(self.read(32), _proof(token, b"server", nonces)):
             raise RefusedError(f"{address} has another token: set {TOKEN} to the same one")
-
-    def _challenge(self, token: bytes) -> None:
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        self.write([_GREETING + nonce])
-        answer = self._read_at_once(_NONCE_BYTES + 32)
-        nonces = nonce + answer[:_NONCE_BYTES]
-        if not hmac.compare_digest(answer[_NONCE_BYTES:], _proof(token, b"client", nonces)):
-            self.write([_REFUSED])
-            raise RefusedError("a client had another token")
-        self.write([_WELCOME, _proof(token, b"server", nonces)])
-
-    def _read_at_once(self, count: int) -> bytes:
-        """As `read`, of a stranger, who may not take his time byte by byte. Errors: `LinkError`."""
-        try:
-            data = self._sock.recv(count, socket.MSG_WAITALL)
-        except OSError as error:
-            raise LinkError(f"the connection broke: {error}") from error
-        if len(data) < count:
-            raise LinkError("the other side does not say what it knows")
-        return data
 
     def read_into(self, target: memoryview) -> None:
         """Fills `target`. Errors: `LinkError`; it may then be filled in part."""

@@ -1,8 +1,4 @@
-"""Generation by continuous batching over a KV cache, with log-probabilities.
-
-Sequences wait, are prefilled (which yields a token), decode together, and leave when their turn is
-over. New weights may come between two tokens: what runs is then read anew.
-"""
+"""Generation by continuous batching over a KV cache, with log-probabilities."""
 
 from __future__ import annotations
 
@@ -155,13 +151,10 @@ class Engine:
         fresh = [self.waiting.popleft() for _ in range(min(free, len(self.waiting)))]
         for sequence in fresh:
             if sequence.first_version < 0:
-                self.start(sequence)
+                sequence.first_version = sequence.last_version = self.version
+                sequence.deadline = time.monotonic() + self.timeout
         if fresh:
             self.prefill(fresh)
-
-    def start(self, sequence: Sequence) -> None:
-        sequence.first_version = sequence.last_version = self.version
-        sequence.deadline = time.monotonic() + self.timeout
 
     def prefill(self, fresh: list[Sequence]) -> None:
         """Reads all that `fresh` have, samples their next tokens and lets them join the batch."""

@@ -43,8 +43,6 @@ class KVCache:
 
 
 class Attention(nn.Module):
-    """Multi-head causal self-attention, over a whole sequence or one cached position at a time."""
-
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.heads = shape.heads

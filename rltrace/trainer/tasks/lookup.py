@@ -1,7 +1,4 @@
-"""Two turns and a tool: a hidden table tells the answer.
-
-The response "bca?ed=ed." is a query, the call "?", the tool's answer "ed=" and the policy's own.
-"""
+"""Two turns and a tool: "bca?ed=ed." is a query, the call, the tool's answer, the policy's own."""
 
 from __future__ import annotations
 

@@ -12,8 +12,6 @@ from rltrace.trainer.task import Task
 
 
 class Repeat(Task):
-    """Every symbol has its number of repetitions, growing from symbol to symbol."""
-
     def __init__(self, config: TrainerConfig) -> None:
         super().__init__(config)
         counts = lognormal_ladder(config.symbols, config.mean_length, config.length_tail)

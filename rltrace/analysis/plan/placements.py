@@ -25,9 +25,7 @@ from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
 _SAMPLES, _GROUP, _BATCHES = 64, 8, 4
 _LEAST_GROUPS = 4
-_FEW_VERSIONS = (
-    3  # with larger lag bounds more batches are on their way, and smaller ones are played
-)
+_FEW_VERSIONS = 3  # beyond this lag bound more batches are on their way: smaller ones are played
 _SPLITS = 24
 _MANY_NODES = 8
 _CHUNKS = 4
@@ -106,8 +104,7 @@ def place(pools: Pools, placement: str) -> PlacementPlan:
     """Replayed on the best split, by the step in closed form. Errors: `RltraceError`: none fits."""
     found: list[PlacementCosts] = []
     refused: list[RltraceError] = []
-    shared = placement == "colocated"
-    for generating in [pools.spec.gpus] if shared else splits(pools.spec):
+    for generating in [pools.spec.gpus] if placement == "colocated" else splits(pools.spec):
         try:
             found.append(parts_of(pools, placement, generating))
         except RltraceError as error:

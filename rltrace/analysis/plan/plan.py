@@ -12,8 +12,9 @@ import numpy as np
 from rltrace.analysis.plan import placement_breakdown, placements
 from rltrace.analysis.plan.data_sheets import counted
 from rltrace.analysis.plan.planned_workload import Spec
-from rltrace.analysis.plan.workload_input import Tables, is_whole, merged
+from rltrace.analysis.plan.workload_input import is_whole, merged
 from rltrace.analysis.stats.confidence_interval import Estimate
+from rltrace.analysis.whatif.stated_workload import Tables
 from rltrace.analysis.whatif.workload import PLACEMENTS, PlanConstants, packaged, plan_table
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
@@ -67,20 +68,16 @@ def plan(spec: Spec) -> Plan:
     constants = PlanConstants()
     rows, best, placed = _placements(spec, constants)
     parts = placed.parts
-    stages = placement_breakdown.stage_costs(spec, parts, constants)
-    memory = placement_breakdown.memory_use(spec, parts, constants)
-    step_s = _range(spec, parts, placed.step_s, constants)
-    rests_on = tuple(plan_table()[name].sentence() for name in constants.used)
     return Plan(
         spec,
-        stages,
-        memory,
+        placement_breakdown.stage_costs(spec, parts, constants),
+        placement_breakdown.memory_use(spec, parts, constants),
         rows,
         best,
         placed,
-        step_s,
+        _range(spec, parts, placed.step_s, constants),
         placement_breakdown.costed(parts),
-        rests_on,
+        tuple(plan_table()[name].sentence() for name in constants.used),  # by now all of them
     )
 
 

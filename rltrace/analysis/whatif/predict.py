@@ -188,8 +188,7 @@ def _moved(
     load = before
     for one, value in chosen:
         # Without GPUs each process is a device of its own, which cannot do another's work.
-        apart = load.placement != "colocated" and load.device_kind == "GPU"
-        split = load.devices if apart else {}
+        split = load.devices if load.placement != "colocated" and load.device_kind == "GPU" else {}
         load = one.moved(load, value, constants)
         if load.placement == "colocated" and {"rollout", "train"} <= set(split):
             load = merged(load, constants)

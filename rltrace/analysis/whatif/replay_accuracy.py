@@ -71,11 +71,8 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
     # that.
     stays = before.placement == after.placement == "async" and before.lag_bound == after.lag_bound
     if stays and changes and not before.bound_stated and before.places_told:
-        first = replay(after)
-        later = first
-        if (
-            first.learner_waits_s > _SOME_REST * first.step_s
-        ):  # later samples save no more than that
+        later = first = replay(after)
+        if first.learner_waits_s > _SOME_REST * first.step_s:  # no more can be saved than that
             later = replay(replace(after, lag_bound=2 * before.lag_bound + 1))
         if first.step_s - later.step_s > _SOME_REST * first.step_s:
             came = f"no sample was more than {before.lag_bound:g} versions late"

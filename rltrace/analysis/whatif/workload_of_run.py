@@ -250,8 +250,7 @@ def _paced(made: StepWorkload, analysis: RunAnalysis) -> StepWorkload:
 def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:
     """Seconds since the same origin on a clock that stands still while weights are sent."""
     moment_ns = (1e9 * moment_s).astype(np.int64) + origin_ns
-    sent = sends.until(moment_ns) - sends.until(np.array([origin_ns]))
-    return moment_s - sent / 1e9
+    return moment_s - (sends.until(moment_ns) - sends.until(np.array([origin_ns]))) / 1e9
 
 
 def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
@@ -260,8 +259,7 @@ def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
     if placement != "disaggregated" or not learner_s:
         return 1
     both_s = breakdown.chains_s(Chain.ACTORS, Chain.LEARNER)[steady]
-    under = float(both_s.sum()) / learner_s
-    return max(1, min(_MOST_CHUNKS, round(1 / max(1e-9, 1 - under))))
+    return max(1, min(_MOST_CHUNKS, round(1 / max(1e-9, 1 - float(both_s.sum()) / learner_s))))
 
 
 def _sync(analysis: RunAnalysis, placement: str) -> SyncModel:

@@ -184,17 +184,11 @@ def written(path: str | Path) -> Iterator[BinaryIO]:
     what was there is replaced then, or stays, and a link to it goes on leading there. What is no
     file (a pipe, a device) is written to at once. Errors: OSError, whose `strerror` says what
     stands there instead of a file, or why it cannot be written."""
-    as_it_is = open_as_it_is(path)
-    if as_it_is is None:
-        with _replaced(Path(os.path.realpath(path))) as file:
-            yield file
-    else:
+    if (as_it_is := open_as_it_is(path)) is not None:
         with as_it_is as file:
             yield file
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
+        return
+    path = Path(os.path.realpath(path))
     part = path.with_name(path.name + ".part")
     try:
         part.unlink(missing_ok=True)  # of one that was killed; a link would be written through

@@ -51,11 +51,6 @@ class GateMetric:
     scale: float = 1.0
     work: str = ""
 
-    @property
-    def has_stalls(self) -> bool:
-        """Whether it is a mean of seconds, which a few stalled steps move."""
-        return self.quantile is None and (is_seconds(self.of) or is_seconds(self.per))
-
 
 @cache
 def metrics_of(kind: str) -> Mapping[str, GateMetric]:

@@ -170,8 +170,7 @@ def _quantile(values: Floats, weights: Floats, share: float) -> Floats:
     below = np.cumsum(weights, axis=1) / np.maximum(weights.sum(axis=1, keepdims=True), 1)
     chance = _beta((n + 1) * share, (n + 1) * (1 - share))
     reached = chance[np.rint(below * (len(chance) - 1)).astype(np.int64)]
-    parts = np.diff(reached, axis=1, prepend=0.0)
-    return np.asarray(parts @ ordered, np.float64)
+    return np.asarray(np.diff(reached, axis=1, prepend=0.0) @ ordered, np.float64)
 
 
 def _beta(a: float, b: float) -> Floats:
@@ -214,19 +213,16 @@ def without_stalls(seconds: Sequence[Floats], paired: bool) -> list[Floats]:
     if any(not len(one) or (~(one > 0)).mean() > _MOST_ZEROS for one in seconds):
         return list(seconds)
     logs = [_logs(one) for one in seconds]
-    pattern: Floats | float = _pattern(np.stack(logs)) if paired else 0.0
+    pattern: Floats | float = 0.0
+    if paired:  # what each step is for all runs (the lower of two, as the longer may have stalled)
+        table = np.stack(logs)
+        centred = np.sort(table - np.median(table, axis=1, keepdims=True), axis=0)
+        pattern = centred[(len(logs) - 1) // 2]
     offs = [rest - np.median(rest) for rest in (one - pattern for one in logs)]
     deviation = 1.4826 * float(np.median(np.abs(np.concatenate(offs))))  # of normal values
     most = max(_BEYOND * deviation, _LEAST)
     cut = (np.exp(-np.maximum(off - most, 0.0)) for off in offs)
     return [values * less for values, less in zip(seconds, cut, strict=True)]
-
-
-def _pattern(logs: Floats) -> Floats:
-    """What each step is for all runs (the lower median of two, as the longer may have stalled)."""
-    centred = np.sort(logs - np.median(logs, axis=1, keepdims=True), axis=0)
-    shared: Floats = centred[(len(logs) - 1) // 2]
-    return shared
 
 
 # --- the series of a run: all complete steps, as which of them count is found when runs are
@@ -272,8 +268,7 @@ def series_of(run: OpenedRun) -> RunSeries:
     if figures is None:
         return RunSeries(name, began, np.zeros(0, np.int64), {})
     numbers = np.array([window.step for window in steps.windows], np.int64)
-    tau_s = analysis.breakdown.tau_s
-    busy_s = {m.BUSY + name: tau_s[:, stage] for name, stage in m.STAGES.items()}
+    busy_s = {m.BUSY + name: analysis.breakdown.tau_s[:, stage] for name, stage in m.STAGES.items()}
     columns = columns_of(figures) | {name: s for name, s in busy_s.items() if s.any()}
     columns |= _series_lags(run, steps) | _syncs(analysis.updates, steps)
     kept = {name: column[-MOST_STEPS:] for name, column in columns.items()}

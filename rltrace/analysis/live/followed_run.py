@@ -243,8 +243,7 @@ def job_of(
     if gone:
         state, sentence = said.DELETED, "the run's directory was deleted"
     elif isinstance(ended, int):
-        wrapped = meta.get("wrap_pid") is not None
-        state, sentence = _ended(code, bool(meta.get("signals")), wrapped)
+        state, sentence = _ended(code, bool(meta.get("signals")), meta.get("wrap_pid") is not None)
         until = ended
     elif alive is False:
         pid = meta.get("command_pid", meta.get("wrap_pid"))
@@ -278,8 +277,7 @@ def _ended(code: int | None, signalled: bool, wrapped: bool) -> tuple[str, str]:
         if signalled:
             return said.ENDED, "ended from outside"
         return said.FAILED, f"failed with exit code {code}"
-    known = number in {*signal.Signals}
-    name = signal.Signals(number).name if known else f"signal {number}"
+    name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
     if signalled:
         return said.ENDED, f"ended from outside ({name})"
     return said.KILLED, f"killed by {name}" + " (kill -9)" * (number == signal.SIGKILL)

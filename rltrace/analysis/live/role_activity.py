@@ -68,10 +68,8 @@ def _doing(open_spans: Rows, generating: Rows) -> dict[int, str]:
         rank = (stage not in _NO_WORK, start, word(stage))
         found[number] = max(found.get(number, rank), rank)
     doing = {number: name for number, (_, _, name) in found.items()}
-    for number in set(generating["process"].tolist()):
-        works = found.get(number, (False,))[0]
-        doing[number] = doing[number] if works else word(Stage.ROLLOUT)
-    return doing
+    generates = set(generating["process"].tolist())
+    return doing | {n: word(Stage.ROLLOUT) for n in generates if not found.get(n, (False,))[0]}
 
 
 def _busy_ns(

@@ -89,10 +89,14 @@ def _compacted(
     known = readable_manifest(run.path)  # what cannot be read would be deleted
     ended = not _is_being_recorded(run)
     if known is not None:
-        grown = [name for name in TABLES if known.has_rest(run.path, name)]
-        if not grown:
+        if not any(known.has_rest(run.path, name) for name in TABLES):
             return Compaction(known.rows, before, _bytes(known), known.settled)
-        _check_whole(run, known)
+        files = [run.path / table / file for table in TABLES for file in known.taken[table]]
+        if not all(file.exists() for file in files):
+            raise RltraceError(
+                f"{run.path} cannot be compacted again: segments of what was compacted before are "
+                "gone; it is read as it is, with what has come since"
+            )
     folder.mkdir(exist_ok=True)
     (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
     for old in folder.iterdir():
@@ -115,16 +119,6 @@ def _bytes(manifest: CompactManifest) -> dict[str, int]:
         + sum(path.stat().st_size for path in manifest.carried.get(table, ()))
         for table in TABLES
     }
-
-
-def _check_whole(run: OpenedRun, known: CompactManifest) -> None:
-    """Errors: `RltraceError` where what was compacted is in Parquet only."""
-    files = [run.path / table / file for table in TABLES for file in known.taken[table]]
-    if not all(file.exists() for file in files):
-        raise RltraceError(
-            f"{run.path} cannot be compacted again: segments of what was compacted before are "
-            "gone; it is read as it is, with what has come since"
-        )
 
 
 def _written(

@@ -72,8 +72,7 @@ class SortedParts:
         (self._folder / self._table.name).mkdir(parents=True)
         written = []
         for at in range(0, len(edges) - 1, _AT_ONCE):
-            some = edges[at : at + _AT_ONCE + 1]
-            for number, columns in enumerate(self._gathered(some), at):
+            for number, columns in enumerate(self._gathered(edges[at : at + _AT_ONCE + 1]), at):
                 written.append(self._part(columns, number, edges[number], edges[number + 1]))
         self._carry(len(written), last=True)
         return written
@@ -140,8 +139,8 @@ class SortedParts:
         self._reaching = [column[reaches] for column in whole]
 
     def _steps(self, from_ns: int, until_ns: int) -> tuple[int, int] | None:
-        began = (self._starts[:, 1] >= from_ns) & (self._starts[:, 1] < until_ns)
-        steps = self._starts[began, 0]
+        began_ns = self._starts[:, 1]
+        steps = self._starts[(began_ns >= from_ns) & (began_ns < until_ns), 0]
         return (int(steps.min()), int(steps.max())) if len(steps) else None
 
     def _carry(self, number: int, last: bool = False) -> None:
@@ -188,8 +187,7 @@ class Writer:
 
         temporary = path.with_suffix(".tmp")
         target = str(temporary).replace("'", "''")
-        own = duckdb.connect() if rows.nbytes > _FEW_BYTES else nullcontext(self._few)
-        with own as database:
+        with duckdb.connect() if rows.nbytes > _FEW_BYTES else nullcontext(self._few) as database:
             database.execute("SET enable_progress_bar = false")
             database.register("rows", rows)
             ordered = f'FROM rows ORDER BY "{order}"' if order else "FROM rows"

@@ -231,9 +231,7 @@ class RunProcesses(ABC):
         """A problem of a process, with its time in the run where that is known."""
         at, number = problem.get("monotonic_ns"), self._numbers.get(who)
         clock = None if number is None else self.clocks.get(self.processes[number].node)
-        if at is None or clock is None:
-            return problem
-        return {**problem, "real_ns": clock.moment(at)}
+        return problem if at is None or clock is None else {**problem, "real_ns": clock.moment(at)}
 
 
 _UNKNOWN = "?"

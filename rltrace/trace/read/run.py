@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltrace.trace import run_dir
-from rltrace.trace.compact.stored_rows import Stored, pattern_of, quoted, unreadable
+from rltrace.trace.compact.stored_rows import Stored, pattern_of, quoted, reading, unreadable
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.liveness import OUTLIVED, command_s, described_alive
 from rltrace.trace.read.clock_alignment import NodeClock
@@ -133,13 +133,9 @@ class OpenedRun(Tables):
 
     def step_rows(self) -> list[tuple[int, int, int, int]]:
         """All spans of steps, `(step, start_ns, end_ns or -1, process)`, by their start."""
-        import duckdb
-
-        try:
+        with reading(self.path / run_dir.PARQUET):
             rows = f"{' UNION ALL '.join(self._stored.steps())} ORDER BY start_ns"
             steps: list[tuple[int, int, int, int]] = self._database.execute(rows).fetchall()
-        except duckdb.Error as error:
-            raise unreadable(self.path / run_dir.PARQUET, error) from None
         return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
     def narrow(self, to: Range, cut_short: bool = False) -> None:
@@ -182,8 +178,7 @@ class OpenedRun(Tables):
         if self.command_s is None or not self._outlived:
             return self.command_s
         whole = self if self.range is None else open_run(self.path)
-        until_ns = recorded_until(whole) - int(whole.meta["start_real_ns"])
-        return max(self.command_s, until_ns / 1e9)
+        return max(self.command_s, (recorded_until(whole) - int(whole.meta["start_real_ns"])) / 1e9)
 
     @property
     def shown_s(self) -> float | None:
@@ -256,9 +251,7 @@ class OpenedRun(Tables):
 
     @cached_property
     def _narrowed(self) -> Narrowed | None:
-        if self.range is None:
-            return None
-        return Narrowed(self._database, self._stored, self.range)
+        return None if self.range is None else Narrowed(self._database, self._stored, self.range)
 
     def _make(self, name: str) -> None:
         import duckdb

@@ -374,9 +374,8 @@ class _FollowedBatch:
         if full and time.monotonic() - self._full_at > _HOLES_S:
             holes = []
         while self._next < self._rows:
-            count = min(_LOOK_AHEAD, self._rows - self._next)
-            if to_the_end:
-                count = self._rows - self._next
+            left = self._rows - self._next
+            count = left if to_the_end else min(_LOOK_AHEAD, left)
             stored = values_at(file, self._table, self._place, 0, self._next, count) != 0
             if not to_the_end:
                 stored = stored[: int(np.flatnonzero(stored)[-1]) + 1 if stored.any() else 0]
@@ -404,8 +403,7 @@ class _FollowedBatch:
         ordered = slots[order]
         cuts = np.flatnonzero(np.diff(ordered) > _TOGETHER) + 1
         values = np.empty(len(slots), dtype(self._table, column))
-        every = np.arange(len(slots))
-        for part in np.split(every, cuts) if len(cuts) else [every]:
+        for part in np.split(np.arange(len(slots)), cuts):
             first, last = int(ordered[part[0]]), int(ordered[part[-1]])
             near = values_at(file, self._table, self._place, column, first, last - first + 1)
             values[order[part]] = near[ordered[part] - first]

@@ -16,8 +16,6 @@ from rltrace.trace.run_dir import ENDS
 from rltrace.trace.schema import TABLES
 from rltrace.trace.untrusted_files import own_files, own_lines, parsed
 
-_TORN = "torn-file"
-
 
 @dataclass(frozen=True)
 class Damaged:
@@ -33,7 +31,7 @@ def damaged(run: OpenedRun) -> tuple[Damaged, ...]:
     """Such processes of the job, as far as tables were read; no agents, with readings only."""
     tables: dict[str, list[str]] = {}
     for problem in run.problems:
-        if problem.get("what") == _TORN:
+        if problem.get("what") == "torn-file":
             table, _, name = str(problem.get("target", "")).partition("/")
             tables.setdefault(name.rsplit(".", 2)[0], []).append(table)
     return tuple(

@@ -242,9 +242,7 @@ def _kind(data: bytes, at: int) -> str:
     type_ = _target(data, at, 3)
     if kind == TYPE_INT:
         return _INT_KINDS.get(_scalar(data, type_, 0, "i"), "")
-    if kind == TYPE_FLOAT:
-        return _FLOAT_KINDS.get(_scalar(data, type_, 0, "h"), "")
-    return ""
+    return _FLOAT_KINDS.get(_scalar(data, type_, 0, "h"), "") if kind == TYPE_FLOAT else ""
 
 
 def _u32(data: bytes, at: int) -> int:

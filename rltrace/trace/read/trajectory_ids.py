@@ -157,7 +157,10 @@ def told_apart(
     rounds: list[_Round] = []
     for _, of_id in groupby(samples, lambda one: one.group):
         rounds += _rounds(list(of_id), starts)
-    usual = _usual_size(sizes(), rounds) if any(one.open for one in rounds) else 0
+    usual = 0  # how large nearly all groups are of which nothing is open
+    if any(one.open for one in rounds):
+        known = sorted(sizes() + [len(one.samples) for one in rounds if not one.open])
+        usual = known[int(_USUAL_SIZE * (len(known) - 1))] if known else 0
     return [
         (sample.trajectory, -1 if unknown else _key(sample.group, one.number), one.number)
         for one in rounds
@@ -199,12 +202,6 @@ def _begins(now: _Round, one: GroupedSample, starts: Callable[[], list[int]]) ->
     else:
         later = False
     return None if later else False
-
-
-def _usual_size(others: list[int], rounds: list[_Round]) -> int:
-    """How large nearly all groups are of which nothing is open."""
-    sizes = sorted(others + [len(one.samples) for one in rounds if not one.open])
-    return sizes[int(_USUAL_SIZE * (len(sizes) - 1))] if sizes else 0
 
 
 def _key(group: int, number: int) -> int:

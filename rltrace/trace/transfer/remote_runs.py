@@ -322,12 +322,9 @@ def read_reach(run: Path, clocks: Mapping[str, NodeClock]) -> Reach:
     """The reach of a run; `clocks` are its nodes'. What cannot be read tells of nothing."""
     if not is_brought(run):
         return EVERYTHING
-    found = []
-    for path in own_files(run / NODES, ".json")[0]:
-        told = told_in(path)
-        if told.get(SHIPPED) is False:
-            found.append(_node_reach(told, clocks.get(str(told.get("node")))))
-    return Reach(tuple(found))
+    told = map(told_in, own_files(run / NODES, ".json")[0])
+    more = [one for one in told if one.get(SHIPPED) is False]
+    return Reach(tuple(_node_reach(one, clocks.get(str(one.get("node")))) for one in more))
 
 
 def _node_reach(told: Mapping[str, Any], clock: NodeClock | None) -> NodeReach:

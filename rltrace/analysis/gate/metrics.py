@@ -186,8 +186,6 @@ def _wall(text: str) -> str:
 
 PASS, REGRESSION, UNSURE = "pass", "regression", "cannot tell"
 
-_EXIT = {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}
-
 
 @dataclass(frozen=True)
 class StageChange:
@@ -288,4 +286,4 @@ class Judgement:
 
     @property
     def exit_code(self) -> int:
-        return _EXIT[self.outcome]
+        return {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}[self.outcome]

@@ -114,9 +114,8 @@ def _logs(seconds: Floats) -> Floats:
 
 
 def _widening(logs: Sequence[Floats], counts: Sequence[Floats]) -> float:
-    """The variance of a mean of an autoregression of order 1 over that of the draws. Its r is that
-    of all runs together, as a short one tells little, without its bias in short series (Marriott
-    and Pope 1954)."""
+    """The variance of a mean of an autoregression of order 1 over that of the draws. Its r is of
+    all runs together, without its bias in short series (Marriott and Pope 1954)."""
     known = [(one - one.mean(), drawn) for one, drawn in zip(logs, counts, strict=True)]
     known = [(one, drawn) for one, drawn in known if len(one) >= FEWEST and one @ one > 0]
     if not known:
@@ -158,9 +157,8 @@ def _figure(columns: dict[str, Floats], counts: Floats, metric: GateMetric) -> F
 
 
 def _quantile(values: Floats, weights: Floats, share: float) -> Floats:
-    """Harrell and Davis's quantile (1982): a mean of the ordered values, weighted by how likely
-    each is to be it, which moves smoothly with them, as a bootstrap needs. The largest value (a
-    share of 1) is just that."""
+    """Harrell and Davis's quantile (1982), smooth, as a bootstrap needs: a mean of the
+    ordered values by how likely each is to be it. A share of 1 is just the largest."""
     order = np.argsort(values)
     ordered, weights = values[order], weights[:, order]
     if share >= 1:

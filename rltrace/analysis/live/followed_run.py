@@ -186,8 +186,6 @@ class Watched:
             self.steps = steps_of(rows, (0, 0))
 
 
-# --- the latest reading of each counter
-
 _CUMULATIVE = ("_joules", "_seconds")
 _RATE_OVER_NS = 4 * 10**9  # a rate is over at least this long: readings come once a second
 
@@ -220,8 +218,6 @@ class Readings:
             found.append(Reading(counter, process.host, device, value, per_s))
         return tuple(found)
 
-
-# --- Whether the job of a run is going on, and if not, how it ended.
 
 SILENT_NS = 30 * 10**9
 

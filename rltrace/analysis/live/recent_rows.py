@@ -13,7 +13,7 @@ from rltrace.analysis.trajectories.samples import TRAINED_USES
 from rltrace.trace.compact.stored_rows import publish_names
 from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.read.sql_views import Tables
-from rltrace.trace.read.trajectory_ids import WEIGHTS, reward_weights, weights_table
+from rltrace.trace.read.trajectory_ids import WEIGHTS, weights_table
 from rltrace.trace.read.trajectory_lifecycle import UNTOLD_UNKNOWN
 from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.vocabulary import Stage
@@ -105,7 +105,7 @@ class KeptTables(Tables):
         super().__init__()
         self._rows, self._starts, self._connection = rows, starts, database
         publish_names(database, {text: number for number, text in enumerate(follower.names)})
-        database.register(WEIGHTS, weights_table(reward_weights(follower.processes)))
+        database.register(WEIGHTS, weights_table(follower.processes))
 
     @property
     def _database(self) -> duckdb.DuckDBPyConnection:

@@ -135,11 +135,6 @@ def _range(
     return Estimate(replayed_s * low, replayed_s, replayed_s * high)
 
 
-# --- sweeps: a plan for each of many values of one figure of the workload
-
-_POINTS = 12
-
-
 @dataclass(frozen=True)
 class Point:
     """A value, the best placement with it and the wall that binds then; or why there is none."""
@@ -159,7 +154,7 @@ def asked(text: str) -> tuple[str, list[float]]:
         if ".." in given:
             low, high = map(float, given.split(".."))
             if 0 < low < high < math.inf:
-                values = np.geomspace(low, high, _POINTS).tolist()
+                values = np.geomspace(low, high, 12).tolist()
         else:
             values = [float(value) for value in given.split(",")]
     known = packaged("inputs")["sweep"]

@@ -166,7 +166,6 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
     new_s = step_s / gain.value
     rate = before.useful_tokens / (step_s * before.total_devices)
     price = before.usd_per_device_hour
-    per_usd = 3600 / price if price > 0 else math.nan
     return Prediction(
         levers=tuple(f"{one.name}={value}" for one, value in chosen),
         outcome=verdict_of(goodput_gain),
@@ -174,7 +173,7 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
         step_s=Estimate(new_s / faster, new_s, new_s * slower),
         gain=gain, goodput_gain=goodput_gain,
         useful_tokens_per_device_s=goodput_gain.times(rate),
-        useful_tokens_per_usd=goodput_gain.times(rate * per_usd),
+        useful_tokens_per_usd=goodput_gain.times(rate * (3600 / price) if price > 0 else math.nan),
         devices=after.devices, learner_waits_share=played.learner_waits_s / played.step_s,
         lag_shares=played.lags, mean_lag=played.mean_lag, stale_share=played.stale_share,
         rests_on=rests_on(before, after, constants, [says for says, _ in others]),

@@ -93,8 +93,6 @@ class Play:
                 self.clock.after(seconds, partial(self._go_on, process))
             break
 
-    # --- the learner's chain ---
-
     def _complete(self, group: ReplayedGroup) -> None:
         self.ready.append(group)
         self.may_be_stale |= group.version < self._oldest()
@@ -170,8 +168,6 @@ class Play:
             self.clock.stopped = self.tally.is_over()
             if not self.clock.stopped:
                 meter.warm()
-
-    # --- placements ---
 
     def _steps(self) -> _Process:
         if self.load.keeps_unfinished and self.load.placement != "async":
@@ -249,8 +245,6 @@ class Play:
             self.on_way += 1
             self.actors.begin_group()
 
-    # --- what came of it ---
-
     def result(self) -> Replay:
         self._go_on(self.learner)
         self.clock.run()
@@ -272,8 +266,6 @@ class Play:
             beside=self.actors.meter.beside(),
         )
 
-
-# --- whether the job runs evenly
 
 _WARM = 3  # the first steps, which count for nothing
 _ALIKE = 3  # stretches in a row that are alike in a job that runs evenly
@@ -348,9 +340,8 @@ def scaled_learner(load: StepWorkload, factor: float, constants: Constants) -> S
 
 def grown(load: StepWorkload, factor: float, constants: Constants) -> StepWorkload:
     """`factor` times all devices, in the same parts."""
-    devices = {pool: count * factor for pool, count in load.devices.items()}
     scaled = scaled_learner(scaled_rollout(load, factor, constants), factor, constants)
-    return replace(scaled, devices=devices)
+    return replace(scaled, devices={pool: n * factor for pool, n in load.devices.items()})
 
 
 def resplit(load: StepWorkload, rollout: float, train: float, constants: Constants) -> StepWorkload:

@@ -125,9 +125,8 @@ def fit_engine(
 
 
 def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
-    """How many sequences ran in the mean while each of these decoded, and how many did while others
-    of their batch waited for a place: a figure for each batch that came in waves. A tool answers
-    halfway, as in a replay, and its sequence does not run meanwhile."""
+    """How many sequences ran in the mean while each of these decoded (tools answer halfway, as in a
+    replay), and, in each batch that came in waves, while others waited for a place."""
     begin, end = sequences.begin_s[mine], sequences.end_s[mine]
     half = np.maximum(end - begin - sequences.env_s[mine], 1e-9) / 2
     called, answered = begin + half, end - half
@@ -323,9 +322,8 @@ def batches_of(
 
 
 def _dealt(members: Ints, used: float, steps: int) -> Ints:
-    """The batch of each group, of so many samples, where they come in a stream: as many in each as
-    the learner uses in a step. What is begun beyond that fills the queue, unless it is lost. -1 for
-    groups that an end of the run cuts off."""
+    """The batch of each group of a stream, by its samples: as many in each as the learner uses in a
+    step (what is begun beyond fills the queue, unless it is lost); -1: cut off by an end."""
     begun = members.sum() / steps
     per_step = used if begun / _SPARED < used < begun * _SPARED else begun
     whole = np.flatnonzero(members >= np.median(members))

@@ -206,8 +206,6 @@ def number_of(text: str) -> float:
         return math.nan
 
 
-# --- what devices can do, and what it takes to move weights
-
 PEAK_TFLOPS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "H800": 989.0, "H20": 148.0}
 """Dense bf16 peak by device name: the vendors' data sheets."""
 

@@ -92,8 +92,7 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
         if share < _MOSTLY:
             part = f"in part ({100 * share:.0f} % of the shorter)"
             why = "no trajectory tells who waits for whom: nothing can be replayed"
-            says = f"generation and training overlap {part}, and {why}"
-            raise RltraceError(says, CANNOT_TELL)
+            raise RltraceError(f"generation and training overlap {part}, and {why}", CANNOT_TELL)
         placement = "one-step-off"
     if placement == "one-step-off":  # what a chain hides of an update holds nobody up
         tau_s[Stage.SYNC] = analysis.breakdown.exposed_s[steady, Stage.SYNC].mean()
@@ -233,8 +232,8 @@ def _paced(made: StepWorkload, analysis: RunAnalysis) -> StepWorkload:
     scale = rollout_s / replayed_s if replayed_s else 1.0
     if runs_ahead:
         scale = measured_s / played.step_s
-    engine = made.engine.paced(min(max(scale, 1 / _MOST_SCALE), _MOST_SCALE))
-    faster = replace(made, engine=engine)
+    scale = min(max(scale, 1 / _MOST_SCALE), _MOST_SCALE)
+    faster = replace(made, engine=made.engine.paced(scale))
     starved = runs_ahead and played.learner_waits_s > _STARVED * played.step_s
     # Verdicts or the lag bound may hold the samples up, and not decoding.
     left = abs(math.log(replay(faster).step_s / measured_s)) if starved else math.inf

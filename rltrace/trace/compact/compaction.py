@@ -221,9 +221,8 @@ def check_deletable(run: OpenedRun) -> None:
 
 
 def _is_being_recorded(run: OpenedRun) -> bool:
-    """Whether more may come: a process of the run lives on this node, its agent aside (what a
-    command left in the background goes on recording), or the run has not ended, nobody here can
-    tell whether it goes on elsewhere, and it was not long silent."""
+    """Whether more may come: a process but the agent lives here (left in the background, say), or
+    the run has no end, nobody here can tell whether it goes on, and it was not long silent."""
     liveness = Liveness(run.path)
     others = (p for p in run.processes if p.role != "agent" and p.pid != os.getpid())
     if any(map(liveness.of_process, others)):

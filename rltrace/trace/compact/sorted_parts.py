@@ -164,7 +164,6 @@ class SortedParts:
 _ROW_GROUP_ROWS = 200_000
 _FEW_BYTES = 16 << 20
 _NUMBER = re.compile(r'"errno":\s*"(\d{1,4})"')
-_FULL = "No space left"
 
 
 class Writer:
@@ -210,7 +209,7 @@ def _not_written(path: Path, temporary: Path, error: duckdb.Error) -> Exception:
     said = str(error)
     if temporary.name in said and (number := _NUMBER.search(said)):
         return OSError(int(number[1]), os.strerror(int(number[1])), str(path))
-    if temporary.name in said and _FULL in said:
+    if temporary.name in said and "No space left" in said:
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     if "offload" in said or "temp_directory" in said:
         return RltraceError(

@@ -241,8 +241,7 @@ def check_rows(database: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> No
 
 def check_stated(rows: int, paths: Sequence[Path]) -> None:
     """Errors: `RltraceError` where these files cannot have so many rows."""
-    most = MOST_SMALL_ROWS + ROWS_OF_BYTE * sum(path.stat().st_size for path in paths)
-    if rows > most:
+    if rows > MOST_SMALL_ROWS + ROWS_OF_BYTE * sum(path.stat().st_size for path in paths):
         raise RltraceError(f"{paths[0]} is no table of rltrace: it states {rows:,} rows")
 
 

@@ -198,9 +198,8 @@ class RunProcesses(ABC):
         self.processes[number : number + 1] = [process]
 
     def _known_of(self, who: str) -> dict[str, Any] | None:
-        """What the name of a process without a file says: its node and start, where its host has a
-        known process; nothing in a run without any file of a process. None where it is of another
-        run: it ran on another host, or at another time."""
+        """What the name of a process without a file says where its host has a known process; {} in
+        a run without such files; None where it ran on another host or at another time: not here."""
         named = _WHO.fullmatch(who)
         known = [process for process in self.processes if process.who in self._facts]
         seen = [(one[1], process) for process in known if (one := _WHO.fullmatch(process.who))]
@@ -214,8 +213,7 @@ class RunProcesses(ABC):
                 return {}
             at_ns = clock.moment(start_ns)
             is_after = not isinstance(began, int) or at_ns >= began - _SLACK_NS
-            is_before = not isinstance(ended, int) or at_ns <= ended + _SLACK_NS
-            if is_after and is_before:
+            if is_after and (not isinstance(ended, int) or at_ns <= ended + _SLACK_NS):
                 place = {"node": process.node, "host": process.host}
                 return {**place, "pid": pid, "start_ns": start_ns}
         return None
@@ -234,7 +232,6 @@ class RunProcesses(ABC):
         return problem if at is None or clock is None else {**problem, "real_ns": clock.moment(at)}
 
 
-_UNKNOWN = "?"
 _MISSING = -2
 LARGEST_ID = 1 << 20  # of a name: ids go up by one, to 20,000 names of a process at most
 Tell = Callable[[str, str, str], None]  # what cannot be read: its kind, its file, and why
@@ -269,7 +266,7 @@ class FollowedNames:
             self._read(who)
             found = self._looked_up(who, ids)
         if found.min(initial=-1) == _MISSING:  # not remembered: the line may still come
-            found[found == _MISSING] = self._number(_UNKNOWN)
+            found[found == _MISSING] = self._number("?")
         return found
 
     def _looked_up(self, who: str, ids: NDArray[Any]) -> NDArray[np.int32]:

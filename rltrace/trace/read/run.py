@@ -33,7 +33,7 @@ from rltrace.trace.read.sql_views import (
     only_asks,
     refused,
 )
-from rltrace.trace.read.trajectory_ids import WEIGHTS, reward_weights, weights_table
+from rltrace.trace.read.trajectory_ids import WEIGHTS, weights_table
 from rltrace.trace.schema import EVENT_TABLES, TABLES
 from rltrace.trace.transfer.remote_runs import read_reach
 
@@ -246,7 +246,7 @@ class OpenedRun(Tables):
             # Its threads read on while somebody here is at work on what they read before.
             database.execute("SET streaming_buffer_size = '32MB'")
         self._stored.publish(database)
-        database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
+        database.register(WEIGHTS, weights_table(self.processes))
         return database
 
     @cached_property

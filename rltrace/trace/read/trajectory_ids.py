@@ -275,22 +275,18 @@ GIVEN_NAN = f"""(outcome = {int(Outcome.OK)} and case when isnan(value)
 """SQL over `raw_rewards`: a verdict that did not fail is a NaN of the job's."""
 
 
-def reward_weights(processes: Iterable[TracedProcess]) -> dict[str, float]:
-    """The weight of each component; one on which processes disagree has none."""
+def weights_table(processes: Iterable[TracedProcess]) -> pa.Table:
+    """The table `WEIGHTS`; a component on which processes disagree has none."""
+    import pyarrow as pa
+
     found: dict[str, set[float]] = {}
     for process in processes:
         for component, weight in (process.facts.get(WEIGHTS) or {}).items():
             name = component.encode("utf-8", "replace").decode()  # as names are read
             found.setdefault(name, set()).add(float(weight))
-    return {name: weights.pop() for name, weights in found.items() if len(weights) == 1}
-
-
-def weights_table(weights: dict[str, float]) -> pa.Table:
-    import pyarrow as pa
-
-    components = pa.array(list(weights), pa.string())
-    numbers = pa.array(list(weights.values()), pa.float64())
-    return pa.table({"component": components, "weight": numbers})
+    known = {name: weights.pop() for name, weights in found.items() if len(weights) == 1}
+    components = pa.array(list(known), pa.string())
+    return pa.table({"component": components, "weight": pa.array(known.values(), pa.float64())})
 
 
 _WEIGHTS = f"""weights AS (

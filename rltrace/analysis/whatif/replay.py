@@ -209,11 +209,11 @@ class Play:
             while self.actors.begun - len(self.ends) * self.per_step < wanted:
                 self.actors.begin_group()
             yield from self._take(self.per_step)
-            self.actors.stop()
+            self.actors.pause(True)
             yield from self._train(self._stages())
             self.version += 1
             yield from self._update()
-            self.actors.go_on()
+            self.actors.pause(False)
 
     def _async(self) -> _Process:
         self._admit()
@@ -229,10 +229,10 @@ class Play:
         while self.sent == self.actors.visible != self.version:
             self.sent = self.version
             if self.load.weights_stop == AT_ONCE:
-                self.actors.stop()
+                self.actors.pause(True)
             yield self.load.sync.seconds
             self.actors.visible = self.sent
-            self.actors.go_on()
+            self.actors.pause(False)
             self._admit()
 
     def _admit(self) -> None:

@@ -99,8 +99,7 @@ class Stream:
             return _Message(metadata, 0)
         if kind != RECORD_BATCH or self._columns is None:
             raise NotASegment("a message that no segment has")
-        rows, offsets = self._batch(metadata, at, body_bytes)
-        return _Message(metadata, body_bytes, rows, offsets)
+        return self._batch(metadata, at, body_bytes)
 
     def _of_table(self) -> list[int]:
         """The place of each column of the table among those of the file, or -1."""
@@ -113,8 +112,7 @@ class Stream:
                 raise NotASegment(f"column {column.name} has another type")
         return places
 
-    def _batch(self, metadata: bytes, at: int, body_bytes: int) -> tuple[int, tuple[int, ...]]:
-        """The rows of a batch, and where in its body the columns begin."""
+    def _batch(self, metadata: bytes, at: int, body_bytes: int) -> _Message:
         try:
             rows = _scalar(metadata, at, 0, "q")
             nodes = _pairs(metadata, _target(metadata, at, 1))  # length, nulls
@@ -140,7 +138,7 @@ class Stream:
             if values_bytes > length or not 0 <= begin <= body_bytes - values_bytes:
                 raise NotASegment(f"a batch of {rows:,} rows that are not there")
             offsets.append(begin)
-        return rows, tuple(offsets)
+        return _Message(metadata, body_bytes, rows, tuple(offsets))
 
 
 def values_at(file: int, table: Table, place: Place, column: int, first: int, count: int) -> Any:

@@ -17,8 +17,7 @@ UP_FOR_DAYS = "up-for-days-0"
 
 def up_for_days(*recorders: Recorder, ago_s: int = 0) -> int:
     """Has them record on the node `UP_FOR_DAYS`, with times of their own: this machine may not have
-    been up for as long as a test looks back. Returns the time so long ago, by that node's monotonic
-    clock."""
+    been up for as long as a test looks back. Returns its monotonic clock's time so long ago."""
     now_ns = (10 * A_DAY_S - ago_s) * 10**9
     clock = {"monotonic_ns": now_ns, "real_ns": time.time_ns() - ago_s * 10**9, "bracket_ns": 1}
     for recorder in recorders:

@@ -159,8 +159,7 @@ def read_given(path: str | Path) -> bytes:
 
 
 def text_given(path: str | Path) -> str:
-    """The same as a text. Errors: OSError, also where it is too long; UnicodeDecodeError
-    (ValueError)."""
+    """The same as a text. Errors: OSError, also if too long; UnicodeDecodeError (ValueError)."""
     if os.stat(path).st_size > MOST_TEXT_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
     return read_given(path).decode("utf-8")
@@ -272,8 +271,7 @@ def packaged_toml(path: str) -> dict[str, Any]:
 
 
 def packaged_tables(pattern: str) -> Iterator[dict[str, Any]]:
-    """The tables of each file of this package that the pattern (`adapters/*/log.toml`) names, in
-    the order of names."""
+    """The tables of each file that the pattern (`adapters/*/log.toml`) names, in their order."""
     folder, _, file = pattern.rpartition("/")
     above, star, _ = folder.partition("/*")
     top = resources.files("rltrace").joinpath(above)

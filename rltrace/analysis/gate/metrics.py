@@ -260,8 +260,7 @@ class Judgement:
     """All findings, in the order of the conditions. `steps` are how many settled steps each run
     has, `warmup` how many before them were left out. `paired`: the same step numbers were compared.
     `notes` are sentences for the reader, `alpha` is the false-alarm rate over all conditions.
-    `alarms` has a sentence for each judged run with an alarm: whatever its figures, it does not
-    pass."""
+    `alarms` has a sentence for each judged run with an alarm, which never passes."""
 
     findings: tuple[Finding, ...]
     steps: tuple[int, ...]

@@ -59,9 +59,8 @@ class Panel:
         return f"{n} settled step{'s' * (n != 1)}, and at least {FEWEST} are needed of each run"
 
     def figures(self, metric: GateMetric, usual: bool = False) -> Floats:
-        """The figure in the metric's unit, a column for each run: the first row as it was, the
-        others in each draw of its steps. NaN where a run does not have it. `usual`: without the
-        stalls of a rate's seconds."""
+        """The figure in the metric's unit, a column a run: the first row as it was, others in each
+        draw of its steps; NaN: a run lacks it. `usual`: without the stalls of a rate's seconds."""
         names = {metric.of, metric.per}
         if metric.of == m.LAG:
             names = {name for run in self.runs for name in run.columns if name.startswith(m.LAG)}
@@ -196,9 +195,8 @@ def _lags(columns: dict[str, Floats], weights: Floats, quantile: float | None) -
     return np.asarray(lags[np.argmax(shares >= quantile - 1e-9, axis=1)], np.float64)
 
 
-# --- single steps that stall, cut to what is usual: they are most of the noise of a mean. So both
-# are looked at: the run without, to tell small slowdowns, and as it was, to tell that it stalls
-# more.
+# --- single steps that stall, cut to what is usual: they are most of the noise of a mean. So the
+# run is looked at without, to tell small slowdowns, and as it was, to tell that it stalls more.
 
 _BEYOND = 4.0  # robust standard deviations
 _LEAST = math.log(1.1)  # and a stalled step is at least a tenth longer than is usual

@@ -157,9 +157,8 @@ _MOST_FREEDOM = 4.0  # of the prior, however many steps say what chance does in 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Judged minus baseline: `value` with its standard `error` (Student's t with `freedom`).
-    `chance` is the variance that steps give the figure of one judged run, `of_starts` that between
-    starts of the job."""
+    """Judged minus baseline: `value` with its standard `error` (Student's t with `freedom`), the
+    variance that steps give the figure of one judged run (`chance`), and `of_starts` of the job."""
 
     value: float
     error: float
@@ -179,7 +178,6 @@ class Contrast:
         return tail(beyond / self.error, self.freedom)
 
     def interval(self, level: float = LEVEL) -> Interval:
-        """The two-sided interval."""
         if not self.known:
             return UNKNOWN
         return around(self.value, quantile((1 + level) / 2, self.freedom) * self.error)

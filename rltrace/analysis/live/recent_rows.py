@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import duckdb
 
 SPARING = 100.0
-"""What is asked beside a job stays for that many times the CPU time that it took: 1 % of a core at
-most, however short steps are."""
+"""What is asked beside a job stays for so many times the CPU time that it took: 1 % of a core."""
 
 NEVER_NS = int(np.iinfo(np.int64).max)
 
@@ -41,7 +40,6 @@ class Kept:
         self._none = Rows({**none, "process": np.empty(0, np.int64)})
 
     def add(self, rows: Rows) -> None:
-        """Takes in rows that are complete."""
         if len(rows):
             self._parts.append((int(rows[self.end].max()), rows))
 
@@ -92,9 +90,8 @@ def rows_of_stages(tables: Mapping[str, Rows], with_spans: Collection[Stage]) ->
 
 
 class KeptTables(Tables):
-    """`rows` by table, put into `database` in place of those before; `starts` are when steps began
-    (Unix ns, in order). Of weight updates only the latest are kept, so of samples before the first
-    no version can be told."""
+    """`rows` by table, put into `database` for those before; `starts`: when steps began (Unix ns,
+    in order). Only the latest weight updates are kept: earlier samples have no known version."""
 
     _untold = UNTOLD_UNKNOWN
 

@@ -34,8 +34,7 @@ _LAST = 10
 class RunMeters(Watched):
     """Follows the run in `path`, and is read again at each `look`. Errors: `RltraceError` when
     there is no run there. Beside the meters: `running`, the `(process, stage)` that are open;
-    `in_flight`, how many trajectories are being generated, and `oldest_ns`, since when (None: none
-    is)."""
+    `in_flight`, how many trajectories are being generated, and `oldest_ns`, since when, or None."""
 
     def __init__(self, path: Path, lag_budget: float = math.inf) -> None:
         self.stages = StageMeter()

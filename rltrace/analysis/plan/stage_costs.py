@@ -142,7 +142,11 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
     each = spec.samples / engines
     running, waves = min(each, engine.slots), each / engine.slots
     longest = of.longest(spec.samples)
-    chain = longest if waves <= 1 else max(longest, _chain(of, each, engine.slots))
+    chain = longest
+    if waves > 1:  # through a slot go several, one after the other
+        played = min(int(each), _MOST_PLAYED)
+        places = max(1, round(engine.slots * played / each))
+        chain = max(longest, makespan(of.batch(played, 1, played).ravel().tolist(), places))
     tokens = spec.response_tokens / engines
     work_s = engine.shared_token_s * tokens + engine.prefill_s * spec.prompts / engines
     decode_s = engine.token_s * chain + work_s
@@ -162,13 +166,6 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
         env_pool_s=env.mean_s * spec.samples / env.workers,
         reward_s=env.reward_s * spec.samples / min(env.judges, spec.samples),
     )  # fmt: skip
-
-
-def _chain(of: Lengths, samples: float, slots: float) -> float:
-    """Longest chain of tokens through a slot where samples come in waves."""
-    played = min(int(samples), _MOST_PLAYED)
-    places = max(1, round(slots * played / samples))
-    return makespan(of.batch(played, 1, played).ravel().tolist(), places)
 
 
 _MICRO_TOKENS = 16_384.0  # tokens of a micro-batch on a GPU, packed
@@ -275,9 +272,8 @@ def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage ("3 + offload": the optimizer
-    lives on the host), `ways` over how many GPUs one sequence is split, `recompute` whether
-    activations are computed again."""
+    """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage ("3 + offload": the optimizer on
+    the host); one sequence is split over `ways` GPUs; `recompute`: activations are, once more."""
 
     devices: int
     stage: str

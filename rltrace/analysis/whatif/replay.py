@@ -295,8 +295,7 @@ class Tally:
 
     def is_over(self) -> bool:
         """Whether the steps that count have been played, as a stretch ends. Where generation runs
-        ahead that is once both sides run at one rate: three stretches take as long, and as much
-        waits for the learner in each."""
+        ahead: once three stretches take as long, and as much waits for the learner in each."""
         stretches = (len(self.marks) - _WARM) // self.stretch
         if not self.streams:
             return stretches == 1

@@ -66,9 +66,8 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
         says = "more sequences than a worker was seen to run at once are run, or wait"
         held = replay(replace(after, engine=replace(after.engine, slots=seen)))
         yield f"{says}: the range has both", held
-    # That samples of a job that states no bound on their lag did not need to be later is not what
-    # held them up. Where nobody knows how many a worker has room for, the lag that came stands for
-    # that.
+    # Samples of a job that states no bound on their lag were not held up by one. Where nobody knows
+    # how many a worker has room for, the lag that came stands for that.
     stays = before.placement == after.placement == "async" and before.lag_bound == after.lag_bound
     if stays and changes and not before.bound_stated and before.places_told:
         later = first = replay(after)

@@ -40,7 +40,6 @@ from rltrace.trace.untrusted_files import is_elsewhere
 
 if TYPE_CHECKING:
     from rltrace.trace.compact.manifest import Taken
-    from rltrace.trace.compact.sorted_parts import Ints
     from rltrace.trace.read.run import OpenedRun
 
 
@@ -142,14 +141,15 @@ def _written(
     carried: dict[str, list[Path]] = {}
     taken: dict[str, dict[str, Taken]] = {}
     steps = np.empty((0, 4), np.int64)
+    starts = steps[:, :2]  # `(step, start_ns)` of the process with most steps
     with Writer() as writer:
         for name, table in TABLES.items():
             if progress is not None:
                 progress(name)
             found = survey(files, table, ended)
-            if name == "spans":
-                steps = found.steps
-            starts = _of_one_process(steps)
+            if name == "spans" and len(steps := found.steps):
+                process, count = np.unique(steps[:, 3], return_counts=True)
+                starts = steps[steps[:, 3] == process[np.argmax(count)], :2]
             parts = SortedParts(files, table, found, starts, folder, part_bytes, writer)
             tables[name], carried[name], taken[name] = parts.write(), parts.carried, found.taken
             for column, below in parts.below.items():
@@ -182,16 +182,6 @@ def _written(
         "processes": [process.who for process in files.processes],
         "problems": [p for p in files.problems if p["what"] in LOADING_PROBLEMS],
     }
-
-
-def _of_one_process(steps: Ints) -> Ints:
-    """`(step, start_ns)` of the process with most steps."""
-    import numpy as np
-
-    if not len(steps):
-        return steps[:, :2]
-    process, count = np.unique(steps[:, 3], return_counts=True)
-    return steps[steps[:, 3] == process[np.argmax(count)], :2]
 
 
 def delete_segments(run: Path) -> None:

@@ -172,9 +172,8 @@ class OpenedRun(Tables):
 
     @cached_property
     def lasted_s(self) -> float | None:
-        """What the whole run lasted, whatever of it is shown, in seconds; None while that is not
-        known. That is `command_s`, or more, where the job outlived its command: until the last that
-        was recorded."""
+        """What the whole run lasted, whatever is shown, in seconds; None while that is not known:
+        `command_s`, or until the last that was recorded, where the job outlived its command."""
         if self.command_s is None or not self._outlived:
             return self.command_s
         whole = self if self.range is None else open_run(self.path)

@@ -75,7 +75,12 @@ class Stream:
             if len(prefix) < PREFIX_BYTES:
                 self.is_cut = bool(prefix.strip(b"\0"))
                 return
-            length = message_bytes(prefix)
+            mark, length = struct.unpack("<Ii", prefix)
+            if not mark:  # space that was allocated for a message to come
+                self.is_cut = False
+                return
+            if mark != 0xFFFFFFFF or not 0 <= length <= MOST_METADATA_BYTES:
+                raise NotASegment("no Arrow stream")
             body = self.end + PREFIX_BYTES + length
             self.is_cut = body > size
             if not length or self.is_cut:
@@ -196,16 +201,6 @@ _FLOAT_KINDS = {precision: kind for kind, precision in FLOAT_PRECISION.items()}
 
 class NotASegment(ValueError):
     """The bytes are no message of a segment."""
-
-
-def message_bytes(prefix: bytes) -> int:
-    """Bytes of the metadata after the prefix; 0: no message yet. Errors: `NotASegment`."""
-    mark, length = struct.unpack_from("<Ii", prefix)
-    if mark == 0:  # space that was allocated for a message to come
-        return 0
-    if mark != 0xFFFFFFFF or not 0 <= length <= MOST_METADATA_BYTES:
-        raise NotASegment("no Arrow stream")
-    return int(length)
 
 
 def header(metadata: bytes) -> tuple[int, int, int]:

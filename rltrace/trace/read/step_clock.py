@@ -52,7 +52,6 @@ def steps_that_count(database: duckdb.DuckDBPyConnection) -> pa.Table:
 
 
 def table_of(rows: Sequence[tuple[int, ...]], *names: str) -> pa.Table:
-    """A table with these columns."""
     import pyarrow as pa
 
     columns = np.array(rows, np.int64).reshape(-1, len(names)).T

@@ -266,8 +266,7 @@ def _write_known(folder: Path, known: dict[str, Any]) -> None:
     run_dir.write_json(f"{folder}/{run_dir.FETCHED_FILE}", known)
 
 
-# What a node shipped is known until its files were looked at last: what did not end by then may
-# have ended.
+# What a node shipped is known until its files were looked at last: the rest may have ended.
 
 SHIPPED = "shipped"  # in a node's file at the store: whether all of the node is there
 LOOKED, ALL_LOOKED, AGAIN = "looked_ns", "all_looked_ns", "again_s"

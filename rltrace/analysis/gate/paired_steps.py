@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from rltrace.analysis.figures.weight_updates import Update
 from rltrace.analysis.gate import metrics as m
-from rltrace.analysis.gate.metrics import GateMetric
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.resampling import Floats, drawn_counts, mean_block
 from rltrace.analysis.timeline.intervals import Ints
@@ -58,7 +57,7 @@ class Panel:
         n = min(self.steps)
         return f"{n} settled step{'s' * (n != 1)}, and at least {FEWEST} are needed of each run"
 
-    def figures(self, metric: GateMetric, usual: bool = False) -> Floats:
+    def figures(self, metric: m.GateMetric, usual: bool = False) -> Floats:
         """The figure in the metric's unit, a column a run: the first row as it was, others in each
         draw of its steps; NaN: a run lacks it. `usual`: without the stalls of a rate's seconds."""
         names = {metric.of, metric.per}
@@ -138,7 +137,7 @@ def _shared(runs: Sequence[RunSeries]) -> tuple[Ints, ...] | None:
     return tuple(np.flatnonzero(np.isin(n, common)) for n in numbers)
 
 
-def _figure(columns: dict[str, Floats], counts: Floats, metric: GateMetric) -> Floats:
+def _figure(columns: dict[str, Floats], counts: Floats, metric: m.GateMetric) -> Floats:
     weights = np.vstack([np.ones((1, counts.shape[1])), counts])
     if metric.of == m.LAG:
         return _lags(columns, weights, metric.quantile)

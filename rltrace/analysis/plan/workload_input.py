@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from rltrace.analysis.figures.goodput import table_price
-from rltrace.analysis.plan import data_sheets as shapes
-from rltrace.analysis.plan.data_sheets import Gpu, Shape, counted, of_driver
+from rltrace.analysis.plan import data_sheets as sheets
 from rltrace.analysis.plan.planned_workload import STALENESS, EnvironmentModel, Spec
 from rltrace.analysis.plan.stage_costs import learner, rollout
 from rltrace.analysis.run_analysis import RunAnalysis
@@ -62,7 +61,7 @@ def spec_of(tables: Tables, where: str) -> Spec:
     model = _model(known["model"], where)
     if "kind" not in gpus:
         refuse(where, "how many GPUs of which kind? Give --gpus, like 32xH100")
-    count, kind = counted(gpus["kind"])
+    count, kind = sheets.counted(gpus["kind"])
     if "mean_tokens" not in lengths:
         refuse(where, "how long are responses? Give --mean-tokens (lengths.mean_tokens)")
     mean, cap = lengths["mean_tokens"], lengths.setdefault("cap_tokens", math.nan)
@@ -102,18 +101,18 @@ def spec_of(tables: Tables, where: str) -> Spec:
     )  # fmt: skip
 
 
-def _model(values: Mapping[str, Any], where: str) -> Shape:
+def _model(values: Mapping[str, Any], where: str) -> sheets.Shape:
     name, size, active = (values.get(key, "") for key in ("name", "parameters", "active"))
     if not name and not size:
         refuse(where, "which model? Give --model, or --params like 70B")
     if name and not size:
-        found = shapes.by_name(name)
+        found = sheets.by_name(name)
     else:
-        total = shapes.parameters(size)
-        some = shapes.parameters(active, "--active") if active else total
+        total = sheets.parameters(size)
+        some = sheets.parameters(active, "--active") if active else total
         if some > total:
             refuse(where, f"{active} active parameters are more than all {size}")
-        found = shapes.by_size(total, some)
+        found = sheets.by_size(total, some)
         found = replace(found, name=name or found.name)
     if own := {key: values[key] for key in values.keys() - {"name", "parameters", "active"}}:
         found = replace(found, **own, source=f"{found.source}; some by hand")
@@ -143,7 +142,7 @@ def _lag(value: str, where: str) -> float:
     return bound
 
 
-def _price(stated: float | None, kind: Gpu) -> tuple[float, str]:
+def _price(stated: float | None, kind: sheets.Gpu) -> tuple[float, str]:
     if stated is not None:
         return stated, f"{kind.name} at US$ {stated:g} an hour, as stated"
     found = table_price(kind.name)
@@ -170,7 +169,7 @@ class Measured:
     stages_s: Mapping[Stage, float]
     placement: str
     devices: Mapping[str, float]
-    gpu: Gpu | None
+    gpu: sheets.Gpu | None
     steps: int
 
 
@@ -203,7 +202,7 @@ def measure(analysis: RunAnalysis) -> Measured:
         tables["environment"] = {"latency_s": float(env.mean()), "calls": 1}
     if (verdict_s := float(verdicts.mean())) > 0:
         tables["reward"] = {"latency_s": verdict_s, "workers": load.reward_workers}
-    gpu = of_driver(analysis.devices.name)
+    gpu = sheets.of_driver(analysis.devices.name)
     if gpu is not None and load.devices:
         tables["gpus"] = {"kind": f"{round(sum(load.devices.values()))}x{gpu.name}"}
     return Measured(

@@ -24,6 +24,7 @@ from rltrace.analysis.whatif.replay_accuracy import (
 from rltrace.analysis.whatif.workload import Constants, StepWorkload, table
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
+_Move = tuple[Lever, str]  # with its value
 Source = Callable[[Constants], StepWorkload]
 """A workload under given constants; measured ones ignore them."""
 
@@ -181,7 +182,7 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
 
 
 def _moved(
-    before: StepWorkload, base: Replay, chosen: Sequence[tuple[Lever, str]], constants: Constants
+    before: StepWorkload, base: Replay, chosen: Sequence[_Move], constants: Constants
 ) -> StepWorkload:
     """The workload with all levers moved, those that place it first. `base` is its replay."""
     load = before
@@ -194,9 +195,7 @@ def _moved(
     return crowded(before, base, load, constants)
 
 
-def _with_split(
-    load: StepWorkload, base: Replay, chosen: list[tuple[Lever, str]]
-) -> list[tuple[Lever, str]]:
+def _with_split(load: StepWorkload, base: Replay, chosen: list[_Move]) -> list[_Move]:
     """A placement with pools of its own needs a split: the best one, where none is given."""
     values = {one.name: value for one, value in chosen}
     if not load.shared or values.get("placement", "colocated") == "colocated" or "split" in values:

@@ -225,7 +225,6 @@ _Seen = tuple[int, NDArray[np.bool_], Ints, Ints]
 
 _ONE_OF = 256  # rows, the start of one is kept, to say where a part of so many rows ends
 _MOST_LEFT = 1_000
-_STEP_COLUMNS = ("step", "start_ns", "end_ns")
 _NO_TIMES, _NO_STEPS = np.empty(0, np.int64), np.empty((0, 4), np.int64)
 
 
@@ -329,7 +328,7 @@ class Surveyed:
         number = self._files.number_of(self.batches.who)
         for columns in self.batches.each(of_steps):
             named = dict(zip([c.name for c in self._table.columns], columns, strict=True))
-            times = [self._unix(named[name]) for name in _STEP_COLUMNS[1:]]
+            times = [self._unix(named[name]) for name in ("start_ns", "end_ns")]
             of_whom = np.full(len(times[0]), number, np.int64)
             rows.append(np.stack([named["step"].astype(np.int64), *times, of_whom], axis=1))
         return np.concatenate(rows)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _Ints = NDArray[np.int64]
 _Step = tuple[int, int, int, int]
 
-NAME = "steps_that_count"  # table: `process`, `start_ns` of the rows that `steps` has
+STEPS_THAT_COUNT = "steps_that_count"  # table: `process`, `start_ns` of the rows that `steps` has
 STEPS = f"""
 CREATE OR REPLACE VIEW steps AS
 SELECT step, start_ns, nullif(end_ns, -1) AS end_ns,
        (nullif(end_ns, -1) - start_ns) / 1e9 AS seconds, process
-FROM raw_spans JOIN {NAME} USING (process, start_ns)
+FROM raw_spans JOIN {STEPS_THAT_COUNT} USING (process, start_ns)
 WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns
 """
 

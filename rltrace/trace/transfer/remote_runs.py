@@ -21,7 +21,6 @@ from rltrace.trace import run_dir
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.read.clock_alignment import NodeClock
-from rltrace.trace.run_dir import NODES
 from rltrace.trace.safe_open import alone
 from rltrace.trace.schema import TABLES
 from rltrace.trace.transfer.store import (
@@ -48,6 +47,7 @@ _NAMED = 5  # processes of a node that is told of
 _MOST_PARQUET_BYTES = 16 << 30
 _PLAIN = (*run_dir.FOLDERS, run_dir.DROPPED, run_dir.PARQUET)
 
+Problem = dict[str, str]
 Tell = Callable[[int, int], None]
 """Told how many bytes have come, and of how many."""
 
@@ -118,7 +118,7 @@ def _bring(store: Store, folder: Path, tell: Tell) -> None:
 
 def _bring_merging(
     store: Store, folder: Path, sizes: dict[str, int], known: dict[str, Any], tell: Tell
-) -> list[dict[str, str]]:
+) -> list[Problem]:
     """As `_bring_packs`, which begins anew where the agent merges some meanwhile."""
     for _ in range(_MERGED_MEANWHILE):
         try:
@@ -130,7 +130,7 @@ def _bring_merging(
 
 def _bring_packs(
     store: Store, folder: Path, sizes: dict[str, int], known: dict[str, Any], tell: Tell
-) -> list[dict[str, str]]:
+) -> list[Problem]:
     """Applies the packs that are not yet; what is wrong with them."""
     streams: dict[str, list[PackName]] = {}
     for name in sizes:
@@ -204,9 +204,7 @@ def _lacking(folder: Path) -> list[Path]:
     return [path for path in files if told_in(path).get(SHIPPED) is False]
 
 
-def _bring_files(
-    store: Store, folder: Path, known: dict[str, Any], tell: Tell
-) -> list[dict[str, str]]:
+def _bring_files(store: Store, folder: Path, known: dict[str, Any], tell: Tell) -> list[Problem]:
     """Brings plain files of another size than before, and small ones always."""
     before: dict[str, int] = known.setdefault("files", {})
     found = {n: size for n, size in store.sizes(deep=True).items() if _is_plain(n)}
@@ -241,9 +239,7 @@ def _most_bytes(name: str) -> int:
     return MOST_FILE_BYTES if folder in TABLES else MOST_TEXT_BYTES
 
 
-def _not_whole(
-    folder: Path, whose: dict[str, str], run: Mapping[str, Any]
-) -> Iterator[dict[str, str]]:
+def _not_whole(folder: Path, whose: dict[str, str], run: Mapping[str, Any]) -> Iterator[Problem]:
     """What is missing of a run that is over: nodes that did not ship all, with processes."""
     for path in _lacking(folder):
         node = told_in(path)
@@ -321,7 +317,7 @@ def read_reach(run: Path, clocks: Mapping[str, NodeClock]) -> Reach:
     """The reach of a run; `clocks` are its nodes'. What cannot be read tells of nothing."""
     if not is_brought(run):
         return EVERYTHING
-    told = map(told_in, own_files(run / NODES, ".json")[0])
+    told = map(told_in, own_files(run / run_dir.NODES, ".json")[0])
     more = [one for one in told if one.get(SHIPPED) is False]
     return Reach(tuple(_node_reach(one, clocks.get(str(one.get("node")))) for one in more))
 

@@ -44,10 +44,6 @@ class Table:
     def row_bytes(self) -> int:
         return sum(WIDTH_BYTES[c.kind] for c in self.columns)
 
-    def index(self, column: str) -> int:
-        """Position of a column. Errors: `ValueError` where the table has none of that name."""
-        return [c.name for c in self.columns].index(column)
-
     def find(self, column: str) -> int:
         """Position of a column; -1 where the table has none of that name."""
         return next((i for i, c in enumerate(self.columns) if c.name == column), -1)

@@ -345,13 +345,9 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
             rows[table] += count
             size_bytes += size
             is_shipped &= shipped
+            at_ns = newest_ns if clock is None else clock.moment(newest_ns)
             if table == CAPTURED_TOKENS.name:
-                tokens_until_ns = max(tokens_until_ns, unix_of(clock, newest_ns))
+                tokens_until_ns = max(tokens_until_ns, at_ns)
             else:
-                until_ns = max(until_ns, unix_of(clock, newest_ns))
+                until_ns = max(until_ns, at_ns)
     return Dropped(dict(rows), size_bytes, until_ns, tokens_until_ns, is_shipped) if rows else None
-
-
-def unix_of(clock: NodeClock | None, time_ns: int) -> int:
-    """A node's time as Unix ns; unchanged where the clock is not known."""
-    return time_ns if clock is None else clock.moment(time_ns)

@@ -86,7 +86,7 @@ class RunFiles(RunProcesses):
         if not there.all():
             columns = [column[there] for column in columns]
         if name == SPANS.name:
-            end = SPANS.index("end_ns")
+            end = SPANS.find("end_ns")
             columns[end][columns[end] > self.as_of_ns] = -1
         return columns
 

@@ -31,7 +31,6 @@ from rltrace.trace.transfer.store import (
     PackName,
     Store,
     apply,
-    has_run,
     parse_pack_name,
     unpack,
     unreached,
@@ -57,7 +56,7 @@ def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
     there is none, or it cannot be reached; OSError of the disk here."""
     try:
         store = Store(url)
-        if not has_run(store):
+        if store.get(run_dir.RUN_FILE) is None:
             runs = [n for n in store.folders() if store.get(f"{n}/{run_dir.RUN_FILE}") is not None]
             none = f"{store.url} holds no run"
             raise RltraceError(run_dir.folder_of_runs(store.url, runs) if runs else none)

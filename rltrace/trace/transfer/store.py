@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, NODES, PROBLEMS, PROCESS, RUN_FILE
+from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, NODES, PROBLEMS, PROCESS
 from rltrace.trace.safe_open import opened, opener
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import write_all
@@ -266,10 +266,6 @@ def parse_pack_name(name: str) -> PackName | None:
 
 def child(url: str, name: str) -> str:
     return f"{url.rstrip('/')}/{name}"
-
-
-def has_run(store: Store) -> bool:
-    return store.get(RUN_FILE) is not None
 
 
 def _below(path: str, folder: str) -> str:

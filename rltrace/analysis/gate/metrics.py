@@ -214,8 +214,8 @@ class FactorChange:
 
 @dataclass(frozen=True)
 class Drift:
-    """A property of the work of a step, none of its speed; `ratio` is run over baseline. `changed`:
-    the work surely differs in it, by more than 2 %."""
+    """A property of a step's work, not its speed; `ratio` is run over baseline. `changed`: the work
+    surely differs in it, by more than 2 %."""
 
     name: str
     before: float

@@ -41,8 +41,7 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """`best` is the placement that is recommended, `step_s` its step with a range: each constant
-    at its ends, alone, in quadrature."""
+    """`best` is recommended, `step_s` its step: each constant at its ends, alone, in quadrature."""
 
     spec: Spec
     stages: tuple[placement_breakdown.StageCost, ...]

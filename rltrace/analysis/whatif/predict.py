@@ -230,8 +230,7 @@ def _ranged(
     gain: float, at_ends: list[float], instead: list[float], before: StepWorkload, noise: float,
     remains: float,
 ) -> Estimate:  # fmt: skip
-    """The range of a gain, from the gains with constants at their ends and those that it may be
-    instead, in the middle of which it then is."""
+    """The range of a gain, from those with constants at their ends and what it may be `instead`."""
     moved = [math.log(g / gain) for g in at_ends]
     half = [math.log(g / gain) / 2 for g in instead]
     middle = math.prod(map(math.exp, half), start=gain)

@@ -202,8 +202,7 @@ class Play:
             yield from self._update()
 
     def _kept(self) -> _Process:
-        """A batch is full with the first groups that end; the others stand still while the learner
-        works, and go on under its weights."""
+        """A batch is full with the first groups that end; others go on under the next weights."""
         wanted = math.ceil(self.load.in_flight * self.per_step)
         while True:
             while self.actors.begun - len(self.ends) * self.per_step < wanted:
@@ -224,8 +223,7 @@ class Play:
             self._step_ends()
 
     def _sends(self) -> _Process:
-        """The newest version goes to the actors, once the one before has arrived: two that travel
-        beside each other would share the link."""
+        """The newest version goes once the one before has arrived: both would share the link."""
         while self.sent == self.actors.visible != self.version:
             self.sent = self.version
             if self.load.weights_stop == AT_ONCE:

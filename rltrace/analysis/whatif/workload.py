@@ -221,8 +221,7 @@ def train_mfu(
 
 MECHANISMS = ("naive", "bucketed", "relay", "delta", "direct")
 """Tensor by tensor; in buckets by NCCL; pipelined through relays; changes only; RDMA from shard to
-sink. The link says little: published figures of one mechanism lie within a factor of a few, those
-of all over three orders of magnitude."""
+sink. Published figures of one lie within a factor of a few, all over three orders of magnitude."""
 
 
 def weight_bytes(parameters: float) -> float:

@@ -94,8 +94,7 @@ class Stored:
         return self._shown(name, self._rows_of(files, (*TABLES[name].columns, PROCESS)))
 
     def rest(self, name: str) -> str | None:
-        """What is shown of the segments of a table; None where nothing is read from them. A table
-        that is newer than the manifest is empty."""
+        """What is shown of a table's segments (None: nothing is read), empty if it is newer."""
         manifest = self.manifest
         if name not in self._files.rest and (manifest is None or manifest.tables[name]):
             return None

@@ -199,8 +199,7 @@ class OpenedRun(Tables):
         return self._files.clocks.get(node)
 
     def rows(self, table: str) -> int:
-        """Number of stored rows of a table, of the whole run; without those that are hidden, as
-        details of their time were dropped."""
+        """Number of stored rows of a table, of the whole run, but for those of dropped details."""
         manifest = self._files.manifest
         if self.dropped is not None:
             return self._stored.count(table)

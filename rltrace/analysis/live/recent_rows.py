@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import duckdb
 
 SPARING = 100.0
-"""What is asked beside a job stays for so many times the CPU time that it took: 1 % of a core."""
+"""What is asked beside a job stays so many times the CPU time it took: 1 % of a core at most."""
 
 NEVER_NS = int(np.iinfo(np.int64).max)
 
@@ -90,7 +90,7 @@ def rows_of_stages(tables: Mapping[str, Rows], with_spans: Collection[Stage]) ->
 
 
 class KeptTables(Tables):
-    """`rows` by table, put into `database` for those before; `starts`: when steps began (Unix ns,
+    """`rows` by table, put into `database` over those before; `starts`: when steps began (Unix ns,
     in order). Only the latest weight updates are kept: earlier samples have no known version."""
 
     _untold = UNTOLD_UNKNOWN

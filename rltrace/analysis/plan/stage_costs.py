@@ -273,7 +273,7 @@ def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[
 @dataclass(frozen=True)
 class TrainingMemory:
     """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage ("3 + offload": the optimizer on
-    the host); one sequence is split over `ways` GPUs; `recompute`: activations are, once more."""
+    the host); a sequence is split over `ways` GPUs; `recompute`: activations are computed again."""
 
     devices: int
     stage: str

@@ -177,7 +177,7 @@ def checked(
         if known is None:
             refuse(where, f"there is no {name}; known are {', '.join(tables[table])}")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        least, most = (0.0, sys.float_info.max) if known == "number" else known[:2]
+        least, most = (0.0, sys.float_info.max) if known == "number" else (known[0], known[-1])
         if known == "said":
             found[key] = str(value)
         elif known == "text":

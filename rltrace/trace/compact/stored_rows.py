@@ -94,7 +94,7 @@ class Stored:
         return self._shown(name, self._rows_of(files, (*TABLES[name].columns, PROCESS)))
 
     def rest(self, name: str) -> str | None:
-        """What is shown of a table's segments (None: nothing is read), empty if it is newer."""
+        """What is shown of a table's segments; None: none is read. A newer table is empty."""
         manifest = self.manifest
         if name not in self._files.rest and (manifest is None or manifest.tables[name]):
             return None

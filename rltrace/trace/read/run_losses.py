@@ -79,8 +79,8 @@ REASONS = ("memory", "node", "process")
 @dataclass(frozen=True)
 class End:
     """How a process ended: with exit `code`, by `signal` (0: by itself, or nobody knows), which its
-    parent sent where it was `asked` (and it died of no other). `why` Ray said that an actor ended
-    which nobody ended: "memory" (it ran out), "node" (that died) or "process" (it died itself)."""
+    parent sent where it was `asked` (and it died of no other). `why`: what Ray said of an actor
+    that nobody ended: "memory" (it ran out), "node" (that died) or "process" (it died itself)."""
 
     signal: int
     asked: bool

@@ -208,8 +208,7 @@ def header(metadata: bytes) -> tuple[int, int, int]:
     try:
         root = _reference(metadata, 0)
         kind = _scalar(metadata, root, 1, "B")
-        body = _scalar(metadata, root, 3, "q")
-        return kind, body, _target(metadata, root, 2)
+        return kind, _scalar(metadata, root, 3, "q"), _target(metadata, root, 2)
     except struct.error:
         raise NotASegment("a damaged message") from None
 

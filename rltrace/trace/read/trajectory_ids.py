@@ -144,8 +144,7 @@ def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int
         rest = f"{_CANDIDATES} SELECT samples FROM seen WHERE again IS NOT TRUE"
         return [n for (n,) in database.execute(rest).fetchall()]
 
-    changed = told_apart([GroupedSample(*row) for row in found], starts, sizes)
-    return table_of(changed, *_REGROUPED)
+    return table_of(told_apart([GroupedSample(*row) for row in found], starts, sizes), *_REGROUPED)
 
 
 def told_apart(

@@ -337,5 +337,4 @@ def _node_reach(told: Mapping[str, Any], clock: NodeClock | None) -> NodeReach:
 def clock_time(moment_ns: int) -> str:
     """A moment as a clock on the wall here shows it, with its date where that is not today's."""
     at = time.localtime(moment_ns / 1e9)
-    is_today = at[:3] == time.localtime()[:3]
-    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", at)
+    return time.strftime("%H:%M:%S" if at[:3] == time.localtime()[:3] else "%Y-%m-%d %H:%M:%S", at)

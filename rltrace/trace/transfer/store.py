@@ -66,8 +66,7 @@ def is_local(url: str) -> bool:
 def check_url(url: str) -> str:
     """The URL without a last slash. Errors: `RltraceError` for credentials, or what is unknown."""
     if not is_url(url):
-        message = f"{url} is no URL: give one such as s3://bucket/runs or file:///mnt/runs"
-        raise WrongUsage(message)
+        raise WrongUsage(f"{url} is no URL: give one such as s3://bucket/runs or file:///mnt/runs")
     refuse_credentials(url)
     parts = urlsplit(url)
     if not (parts.netloc or parts.path.strip("/")):

@@ -10,6 +10,7 @@ from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.read import trajectory_ids as ids
 from rltrace.trace.read.step_clock import STEPS, STEPS_THAT_COUNT, steps_that_count
+from rltrace.trace.read.trajectory_ids import regrouped
 from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
 from rltrace.trace.schema import TABLES, Column, Table
 from rltrace.trace.vocabulary import Part, word
@@ -196,7 +197,7 @@ class Tables(ABC):
         table = name.partition("_")[2]
         if name == ids.NAME:
             self._make_for("raw_trajectories raw_uses")
-            self._database.register(name, ids.regrouped(self._database, self._step_starts))
+            self._database.register(name, regrouped(self._database, self._step_starts))
         elif name == STEPS_THAT_COUNT:
             self._make_for("raw_spans")
             self._database.register(name, steps_that_count(self._database))

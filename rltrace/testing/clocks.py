@@ -17,11 +17,9 @@ UP_FOR_DAYS = "up-for-days-0"
 
 def up_for_days(*recorders: Recorder, ago_s: int = 0) -> int:
     """Has them record on the node `UP_FOR_DAYS`, with times of their own: this machine may not have
-    been up for as long as a test looks back. Returns the time so long ago, by that node's monotonic
-    clock."""
+    been up for as long as a test looks back. Returns its monotonic clock's time so long ago."""
     now_ns = (10 * A_DAY_S - ago_s) * 10**9
-    real_ns = time.time_ns() - ago_s * 10**9
-    clock = {"monotonic_ns": now_ns, "real_ns": real_ns, "bracket_ns": 1}
+    clock = {"monotonic_ns": now_ns, "real_ns": time.time_ns() - ago_s * 10**9, "bracket_ns": 1}
     for recorder in recorders:
         recorder.describe(node=UP_FOR_DAYS, clock=clock)
     return now_ns
@@ -70,15 +68,12 @@ class FakeClock:
         self.now_ns += round(seconds * 10**9)
         return self.now_ns
 
-    def read_ns(self) -> int:
-        return self.now_ns
-
     def __enter__(self) -> FakeClock:
         for name, module in list(sys.modules.items()):
             ours = name.startswith(("rltrace.hooks.", "rltrace.trace."))
             if ours and vars(module).get("monotonic_ns") is time.monotonic_ns:
                 self._replaced.append(module)
-                vars(module)["monotonic_ns"] = self.read_ns
+                vars(module)["monotonic_ns"] = lambda: self.now_ns
         type.__setattr__(Clock, "__neg__", lambda _: self.now_ns)
         return self
 

@@ -173,9 +173,7 @@ def _value(column: Column, value: Any, in_s: bool) -> Any:
         return value if value == -1 else at(value)
     if isinstance(value, str) and column.codes:
         return _code(getattr(vocabulary, column.codes), value)
-    if isinstance(value, str) and column.kind == "q":
-        return identify(value)
-    return value
+    return identify(value) if isinstance(value, str) and column.kind == "q" else value
 
 
 def report_of(run: Run) -> dict[str, Any]:

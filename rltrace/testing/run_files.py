@@ -65,8 +65,7 @@ def write(path: Path, load: Workload, timeline: Timeline) -> int:
     each = max(0, load.spans - coarse) // places if places else 0
     total = 0
     for pid, process in enumerate(timeline.processes, 4001):
-        files = _ProcessFiles(path, load, process, pid, clocks[process.node], repeats)
-        total += files.write(each)
+        total += _ProcessFiles(path, load, process, pid, clocks[process.node], repeats).write(each)
     if load.torn:  # a segment that was cut inside its first batch, and a file that is no Arrow
         whole = min((path / "spans").glob("*.arrows"))
         (path / "spans" / "node0-9001-1.0.arrows").write_bytes(whole.read_bytes()[:1500])
@@ -117,8 +116,7 @@ class _ProcessFiles:
         self._describe()
         total = self._table(TABLES["spans"], self._spans(inner_each))
         for table, parts in self.process.columns.items():
-            joined = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
-            self._table(TABLES[table], joined)
+            self._table(TABLES[table], {k: np.concatenate([p[k] for p in parts]) for k in parts[0]})
         lines = (json.dumps([number, text]) + "\n" for text, number in self.names.items())
         (self.path / NAMES / f"{self.who}.jsonl").write_text("".join(lines))
         return total
@@ -200,8 +198,7 @@ class _ProcessFiles:
                     writer = pa.ipc.new_stream(target, _schema(table))
                     segment += 1
                 last = min(first + BATCH_ROWS, n)
-                pad = is_last and last == n
-                writer.write_batch(self._batch(table, block, first, last, pad))
+                writer.write_batch(self._batch(table, block, first, last, is_last and last == n))
                 written += last - first
         if writer is not None:
             writer.close()

@@ -147,7 +147,6 @@ class _Player:
             env = np.minimum(asked.astype(np.int64), spent // 2)
         dead = 0 <= load.kill_step < step
         worker = np.arange(n) % (load.rollout_workers - dead) + dead
-        alive = (worker != 0) | (step != load.kill_step)
         number = step * n + np.arange(n)
         version = np.full(n, step)
         if load.placement == "async" and step:
@@ -165,7 +164,7 @@ class _Player:
             end=start + spent,
             env=env,
             worker=worker,
-            alive=alive,
+            alive=(worker != 0) | (step != load.kill_step),
             first_version=version,
             used_step=step + lag.astype(np.int64),
             fate=np.full(n, int(Fate.TRAINED)),
@@ -194,10 +193,9 @@ class _Player:
     def _trajectories(self, batch: PlayedBatch) -> None:
         load, alive, n = self.load, batch.alive, len(batch.alive)
         capped = np.where(batch.tokens >= load.max_tokens, Finish.LENGTH, Finish.STOP)
-        first_token = batch.start + int(load.first_token_s * SECOND)
         columns: dict[str, Column] = {
             "start_ns": batch.start,
-            "first_token_ns": np.where(alive, first_token, -1),
+            "first_token_ns": np.where(alive, batch.start + int(load.first_token_s * SECOND), -1),
             "end_ns": np.where(alive, batch.end, -1),
             "trajectory": batch.trajectory,
             "group": batch.group,
@@ -266,13 +264,12 @@ class _Player:
             lane = MAIN_LANE if process is source else WEIGHTS_LANE
             for p in sends if process is source else Phase:
                 process.span(parts[p], word(p), Stage.SYNC, step, phase=int(p), lane=lane)
-            role = SyncRole.SOURCE if process is source else SyncRole.SINK
             process.rows(
                 "syncs",
                 start_ns=np.array([start]),
                 end_ns=np.array([end]),
                 version=np.array([step + 1]),
-                role=np.array([int(role)]),
+                role=np.array([int(SyncRole.SOURCE if process is source else SyncRole.SINK)]),
                 stall_ns=np.array([int(load.stall_s * SECOND)]),
                 bytes=np.array([load.sync_bytes]),
                 wire_bytes=np.array([load.sync_bytes]),

@@ -46,8 +46,7 @@ class Process:
         size: int = -1,
     ) -> None:
         """The policy version is the step's."""
-        row = (*interval, name, int(stage), phase, step, step, lane, tokens, size, -1)
-        self.spans.append(row)
+        self.spans.append((*interval, name, int(stage), phase, step, step, lane, tokens, size, -1))
 
     def rows(self, table: str, **columns: Column) -> None:
         self.columns.setdefault(table, []).append(columns)

@@ -161,7 +161,6 @@ def _step(plan: StepPlan) -> StepTruth:
         tau.update(dict.fromkeys(running, right - left))
     works = [(n, running - {Stage.WAIT} or running) for n, running in pieces]
     exposed = expose(works, b - a)
-    idle = sum(length for length, running in works if not running)
     return StepTruth(
         step=plan.step,
         start_ns=a,
@@ -170,7 +169,7 @@ def _step(plan: StepPlan) -> StepTruth:
         step_s=(b - a) / SECOND,
         tau_s={word(s): v / SECOND for s, v in tau.items()},
         exposed_s={word(s): v / SECOND for s, v in exposed.items()},
-        untraced_s=idle / SECOND,
+        untraced_s=sum(length for length, running in works if not running) / SECOND,
     )
 
 

@@ -28,8 +28,7 @@ _SIZE = {"?": 1, "B": 1, "h": 2, "i": 4, "q": 8, "ref": 4}
 
 def schema_message(table: Table) -> bytes:
     out = _Flatbuffer()
-    header = out.message(SCHEMA, body_bytes=0)
-    fields_ref = out.table(header, [("h", 0), ("ref", None)])[1]
+    fields_ref = out.table(out.message(SCHEMA, body_bytes=0), [("h", 0), ("ref", None)])[1]
     columns = table.columns
     for column, ref in zip(columns, out.vector_of_refs(fields_ref, len(columns)), strict=True):
         is_float = column.kind in FLOAT_PRECISION

@@ -15,13 +15,10 @@ from rltrace.trace.job_exceptions import contained
 
 __all__ = ["boot_id", "monotonic_ns", "node_id", "pair", "time_namespace"]
 
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_TIME_NAMESPACE = "/proc/self/ns/time"
-
 
 def boot_id() -> str:
     """The kernel's boot id; the host's name where there is none (not Linux)."""
-    with contained(OSError), open(_BOOT_ID, encoding="utf-8") as file:
+    with contained(OSError), open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
         return file.read().strip()
     return os.uname().nodename
 
@@ -29,7 +26,7 @@ def boot_id() -> str:
 def time_namespace() -> int:
     """Inode of this process's time namespace; 0 where there is none (before Linux 5.6)."""
     with contained(OSError):
-        return os.stat(_TIME_NAMESPACE).st_ino
+        return os.stat("/proc/self/ns/time").st_ino
     return 0
 
 

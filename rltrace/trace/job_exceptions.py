@@ -104,7 +104,6 @@ def _interrupts(step: TracebackType, called: FrameType) -> bool:
 
 
 def _handlers() -> list[Any]:
-    """The code of the current signal handlers."""
     from signal import getsignal, valid_signals
 
     codes = []

@@ -1,7 +1,5 @@
 """The ranks of a launcher that started `rltrace wrap` many times.
 
-    ranks/<rank>.json    a rank: its node, its wrap, its command, its exit code once it has ended
-
 All share one run. The first makes it, the last closes it; a name in `ranks/` is one process's claim
 to a rank.
 """

@@ -108,6 +108,4 @@ OUTLIVED = "outlived_by"  # in a run's description: how many processes of its co
 def command_s(meta: dict[str, Any]) -> float | None:
     """Seconds from the making of the run directory to its command's end; None: not known."""
     start, end = meta.get("start_real_ns"), meta.get("end_real_ns")
-    if not isinstance(start, int) or not isinstance(end, int):
-        return None
-    return (end - start) / 1e9
+    return (end - start) / 1e9 if isinstance(start, int) and isinstance(end, int) else None

@@ -1,20 +1,7 @@
 """The run directory: what lies where, and what describes a run.
 
-    run.json                    the run: command, times, exit code, settings
-    process/<who>.json          one process
-    names/<who>.jsonl           [id, text] a line, appended before the id is first used
-    problems/<who>.jsonl        what could not be recorded or hooked
-    ends/<who>.jsonl            how processes ended that it started, where a signal did it
-    dropped/<node>.jsonl        what was dropped of details (`wrap --max-bytes`, in 0.1)
-    ranks/<rank>.json           a rank of a launcher that started wrap once for each
-    clocks/<node>.jsonl         a node's clock pairs and exchanges, written by its agent
-    nodes/<node>.json           a node's agent; .lock: taken by whoever starts it
-    nodes/<node>.publishes      empty: a process of the node publishes weights from its memory
-    apart.json                  the directory is one node's own; its agent ships it
-    shipping/                   how far the shipping of the run is
-    <table>/<who>.<n>.arrows    the rows
-
-Every process writes only its own files, so nothing is locked. Standard library only.
+docs/trace-format.md says what each file holds. Every process writes only its own, so nothing is
+locked. Standard library only.
 """
 
 from __future__ import annotations

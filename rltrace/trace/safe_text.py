@@ -159,7 +159,7 @@ _MARKERS = "\u2028\u2029"  # spaces to Python, ends of lines to some terminals
 def visible(text: str, longest: int | None = None) -> str:
     """The text on one line: escapes (`\\x1b`) for what cannot be printed, its middle elided."""
     if not text.isprintable():
-        text = "".join(c if _is_harmless(c) else _escaped(c) for c in text)
+        text = "".join(map(_printed, text))
     if longest is None or len(text) <= longest:
         return text
     head = longest // 3
@@ -171,10 +171,8 @@ def visible_lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
-def _is_harmless(c: str) -> bool:
-    """Not a control character, not one that turns the direction."""
-    return c.isprintable() or (c.isspace() and c >= "\xa0" and c not in _MARKERS)
-
-
-def _escaped(c: str) -> str:
+def _printed(c: str) -> str:
+    """Escaped where it is a control character, or turns the direction."""
+    if c.isprintable() or (c.isspace() and c >= "\xa0" and c not in _MARKERS):
+        return c
     return c.encode("unicode_escape", "backslashreplace").decode()

@@ -36,7 +36,7 @@ class Table:
 
     __slots__ = ("columns", "name")
 
-    def __init__(self, name: str, columns: tuple[Column, ...]) -> None:
+    def __init__(self, name: str, *columns: Column) -> None:
         self.name = name
         self.columns = columns
 
@@ -44,17 +44,13 @@ class Table:
     def row_bytes(self) -> int:
         return sum(WIDTH_BYTES[c.kind] for c in self.columns)
 
-    def index(self, column: str) -> int:
-        """Position of a column. Errors: `ValueError` where the table has none of that name."""
-        return [c.name for c in self.columns].index(column)
-
     def find(self, column: str) -> int:
         """Position of a column; -1 where the table has none of that name."""
         return next((i for i, c in enumerate(self.columns) if c.name == column), -1)
 
 
-def _time(name: str) -> Column:
-    return Column(name, "q", is_time=True)
+def _times(*names: str) -> list[Column]:
+    return [Column(name, "q", is_time=True) for name in names]
 
 
 def _numbers(kind: str, *names: str) -> list[Column]:
@@ -63,88 +59,71 @@ def _numbers(kind: str, *names: str) -> list[Column]:
 
 SPANS = Table(
     "spans",
-    (
-        _time("start_ns"),
-        _time("end_ns"),
-        Column("name", "i", is_name=True),
-        Column("stage", "b", codes="Stage"),
-        Column("phase", "b", codes="Phase"),
-        *_numbers("i", "step", "version"),
-        *_numbers("q", "lane", "tokens", "bytes"),
-        Column("items", "i"),
-    ),
+    *_times("start_ns", "end_ns"),
+    Column("name", "i", is_name=True),
+    Column("stage", "b", codes="Stage"),
+    Column("phase", "b", codes="Phase"),
+    *_numbers("i", "step", "version"),
+    *_numbers("q", "lane", "tokens", "bytes"),
+    Column("items", "i"),
 )
 
 TRAJECTORIES = Table(
     "trajectories",
-    (
-        *map(_time, ("start_ns", "first_token_ns", "end_ns")),
-        *_numbers("q", "trajectory", "group", "prompt", "task", "environment"),
-        *_numbers("i", "first_version", "last_version", "reference_version"),
-        *_numbers("i", "prompt_tokens", "response_tokens", "turns"),
-        Column("env_ns", "q"),
-        Column("preemptions", "i"),
-        Column("finish", "b", codes="Finish"),
-        *_numbers("b", "token_ids", "logprobs"),
-    ),
+    *_times("start_ns", "first_token_ns", "end_ns"),
+    *_numbers("q", "trajectory", "group", "prompt", "task", "environment"),
+    *_numbers("i", "first_version", "last_version", "reference_version"),
+    *_numbers("i", "prompt_tokens", "response_tokens", "turns"),
+    Column("env_ns", "q"),
+    Column("preemptions", "i"),
+    Column("finish", "b", codes="Finish"),
+    *_numbers("b", "token_ids", "logprobs"),
 )
 
 REWARDS = Table(
     "rewards",
-    (
-        _time("start_ns"),
-        _time("end_ns"),
-        Column("trajectory", "q"),
-        Column("component", "i", is_name=True),
-        Column("value", "d"),
-        Column("outcome", "b", codes="Outcome"),
-    ),
+    *_times("start_ns", "end_ns"),
+    Column("trajectory", "q"),
+    Column("component", "i", is_name=True),
+    Column("value", "d"),
+    Column("outcome", "b", codes="Outcome"),
 )
 
 USES = Table(
     "uses",
-    (
-        _time("time_ns"),
-        Column("trajectory", "q"),
-        *_numbers("i", "step", "version"),
-        Column("fate", "b", codes="Fate"),
-        Column("tokens", "i"),
-        *_numbers("d", "mean_log_ratio", "clip_share", "sum_w", "sum_w_squared"),
-    ),
+    *_times("time_ns"),
+    Column("trajectory", "q"),
+    *_numbers("i", "step", "version"),
+    Column("fate", "b", codes="Fate"),
+    Column("tokens", "i"),
+    *_numbers("d", "mean_log_ratio", "clip_share", "sum_w", "sum_w_squared"),
 )
 
 SYNCS = Table(
     "syncs",
-    (
-        _time("start_ns"),
-        _time("end_ns"),
-        Column("version", "i"),
-        Column("role", "b", codes="SyncRole"),
-        *_numbers("q", "stall_ns", "bytes", "wire_bytes"),
-        Column("buckets", "i"),
-        Column("transport", "b", codes="Transport"),
-        Column("checksum", "q"),
-    ),
+    *_times("start_ns", "end_ns"),
+    Column("version", "i"),
+    Column("role", "b", codes="SyncRole"),
+    *_numbers("q", "stall_ns", "bytes", "wire_bytes"),
+    Column("buckets", "i"),
+    Column("transport", "b", codes="Transport"),
+    Column("checksum", "q"),
 )
 
 SAMPLES = Table(
     "samples",
-    (
-        _time("time_ns"),
-        Column("counter", "i", is_name=True),
-        Column("device", "i"),
-        Column("value", "d"),
-    ),
+    *_times("time_ns"),
+    Column("counter", "i", is_name=True),
+    Column("device", "i"),
+    Column("value", "d"),
 )
 
 CAPTURED_TOKENS = Table(
     "captured_tokens",
-    (
-        _time("start_ns"),
-        Column("trajectory", "q"),
-        Column("part", "b", codes="Part"),
-        *_numbers("i", "position", "token"),
-    ),
+    *_times("start_ns"),
+    Column("trajectory", "q"),
+    Column("part", "b", codes="Part"),
+    *_numbers("i", "position", "token"),
 )
 """What samples were made of, where that was asked for. `start_ns` is the trajectory's, the same in
 all of its rows: they are shown and cut into parts together."""

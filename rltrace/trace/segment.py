@@ -284,9 +284,9 @@ class TableWriter:
         except OSError as error:
             if from_outside(error) or error.errno not in _CANNOT_ALLOCATE:
                 raise
-            _write_all(file, bytes(marker_bytes), body)
-        _write_all(file, b"\xff" * (body_bytes - marker_bytes), body + marker_bytes)
-        _write_all(file, message[PREFIX_BYTES:], start + PREFIX_BYTES)
+            write_all(file, bytes(marker_bytes), body)
+        write_all(file, b"\xff" * (body_bytes - marker_bytes), body + marker_bytes)
+        write_all(file, message[PREFIX_BYTES:], start + PREFIX_BYTES)
         kinds = [column.kind for column in self.table.columns]
         places = [body + offset for offset in offsets]
         first = start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
@@ -295,7 +295,7 @@ class TableWriter:
         except (OSError, ValueError) as error:  # a file system that cannot map
             if from_outside(error):
                 raise
-            _write_all(file, word, start)
+            write_all(file, word, start)
             at = zip(places, kinds, strict=True)
             columns = [_FileColumn(segment.path, *column) for column in at]
             return Batch(rows, columns, self._places), memoryview(bytearray(PREFIX_BYTES)), word
@@ -331,7 +331,7 @@ class _FileColumn:
         except struct.error as error:
             raise ValueError(str(error)) from None
         with opened(self._path, os.O_WRONLY) as file:
-            _write_all(file, data, self._offset + slot * self._struct.size)
+            write_all(file, data, self._offset + slot * self._struct.size)
 
     def __getitem__(self, slot: int) -> Any:
         with opened(self._path, os.O_RDONLY) as file:
@@ -339,7 +339,7 @@ class _FileColumn:
         return self._struct.unpack(data)[0]
 
 
-def _write_all(file: int, data: bytes, offset: int) -> None:
+def write_all(file: int, data: bytes, offset: int) -> None:
     view = memoryview(data)
     while view:
         written = os.pwrite(file, view, offset)

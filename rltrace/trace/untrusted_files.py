@@ -159,8 +159,7 @@ def read_given(path: str | Path) -> bytes:
 
 
 def text_given(path: str | Path) -> str:
-    """The same as a text. Errors: OSError, also where it is too long; UnicodeDecodeError
-    (ValueError)."""
+    """The same as a text. Errors: OSError, also if too long; UnicodeDecodeError (ValueError)."""
     if os.stat(path).st_size > MOST_TEXT_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
     return read_given(path).decode("utf-8")
@@ -184,17 +183,11 @@ def written(path: str | Path) -> Iterator[BinaryIO]:
     what was there is replaced then, or stays, and a link to it goes on leading there. What is no
     file (a pipe, a device) is written to at once. Errors: OSError, whose `strerror` says what
     stands there instead of a file, or why it cannot be written."""
-    as_it_is = open_as_it_is(path)
-    if as_it_is is None:
-        with _replaced(Path(os.path.realpath(path))) as file:
-            yield file
-    else:
+    if (as_it_is := open_as_it_is(path)) is not None:
         with as_it_is as file:
             yield file
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
+        return
+    path = Path(os.path.realpath(path))
     part = path.with_name(path.name + ".part")
     try:
         part.unlink(missing_ok=True)  # of one that was killed; a link would be written through
@@ -278,8 +271,7 @@ def packaged_toml(path: str) -> dict[str, Any]:
 
 
 def packaged_tables(pattern: str) -> Iterator[dict[str, Any]]:
-    """The tables of each file of this package that the pattern (`adapters/*/log.toml`) names, in
-    the order of names."""
+    """The tables of each file that the pattern (`adapters/*/log.toml`) names, in their order."""
     folder, _, file = pattern.rpartition("/")
     above, star, _ = folder.partition("/*")
     top = resources.files("rltrace").joinpath(above)

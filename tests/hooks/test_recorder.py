@@ -135,7 +135,7 @@ from rltrace.testing.inside.trace import segment
 def handler(*_):
     with rltrace.span("other", "in a handler"): pass
 signal.signal(signal.SIGUSR1, handler)
-write, load = segment._write_all, builtins.__import__
+write, load = segment.write_all, builtins.__import__
 def interrupted_write(*arguments):
     signal.raise_signal(signal.SIGUSR1)
     write(*arguments)
@@ -143,7 +143,7 @@ def interrupted_load(name, scope=None, *arguments):
     if scope is not None and scope["__name__"].endswith(".telling"):
         signal.raise_signal(signal.SIGUSR1)
     return load(name, scope, *arguments)
-segment._write_all, builtins.__import__ = interrupted_write, interrupted_load
+segment.write_all, builtins.__import__ = interrupted_write, interrupted_load
 for _ in range(1000):
     with rltrace.span("rollout"): pass
 """)

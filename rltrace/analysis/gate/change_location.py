@@ -35,8 +35,7 @@ def stage_changes(panel: Panel, usual: bool = True) -> tuple[StageChange, ...]:
         base, judged = means(panel, seconds)
         if not base and not judged:
             continue
-        of_step = contrast(panel, seconds, tau=TAU * max(base, judged), logs=False)
-        more_s = of_step.interval()
+        more_s = contrast(panel, seconds, tau=TAU * max(base, judged), logs=False).interval()
         found.append(StageChange(name, base, judged, more_s, more_s.over(whole)))
     return tuple(sorted(found, key=lambda one: -abs(one.difference_s.value)))
 
@@ -72,11 +71,6 @@ def guilty_stage(changes: tuple[StageChange, ...], faster: bool = False) -> Stag
     sure = [one for one in changes if one.difference_s.excludes(0.0)]
     mine = [one for one in sure if (one.difference_s.value < 0) == faster]
     return max(mine, key=lambda one: abs(one.difference_s.value), default=None)
-
-
-def guilty_factor(changes: tuple[FactorChange, ...]) -> FactorChange | None:
-    fell = [one for one in changes if one.ratio.high < 1]
-    return min(fell, key=lambda one: one.ratio.value, default=None)
 
 
 def means(panel: Panel, figures: Floats) -> tuple[float, float]:

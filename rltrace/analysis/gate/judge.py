@@ -140,10 +140,10 @@ def _with_cause(
         stage = next((one for one in stages if one.name == name), None)
     elif m.LENGTH in (metric.of, metric.per) or metric.per == m.DEVICES:
         stage = change_location.guilty_stage(stages)
-    goodput = metric.per in (m.LENGTH, m.DEVICES)
-    return replace(
-        found, stage=stage, factor=change_location.guilty_factor(factors) if goodput else None
-    )
+    is_goodput = metric.per in (m.LENGTH, m.DEVICES)
+    fell = [one for one in factors if is_goodput and one.ratio.high < 1]
+    factor = min(fell, key=lambda one: one.ratio.value, default=None)
+    return replace(found, stage=stage, factor=factor)
 
 
 def _notes(panel: Panel, drift: tuple[m.Drift, ...]) -> tuple[str, ...]:
@@ -169,11 +169,10 @@ def _because(change: Change, outcome: str, more: bool, panel: Panel) -> str:
         return panel.too_few
     measured = change.share(change.usual.value)
     towards = "worse" if measured >= 0 else "better"
-    beyond_noise = "" if more else ", and no practical number of runs would tell"
     return (
         f"measured {100 * abs(measured):.1f} % {towards}, and by chance it may be up to "
         f"{100 * most:.1f} % worse: the noise is too large for a limit of {100 * limit:g} %"
-        f"{beyond_noise}"
+        f"{'' if more else ', and no practical number of runs would tell'}"
     )
 
 

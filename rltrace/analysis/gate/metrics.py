@@ -51,11 +51,6 @@ class GateMetric:
     scale: float = 1.0
     work: str = ""
 
-    @property
-    def has_stalls(self) -> bool:
-        """Whether it is a mean of seconds, which a few stalled steps move."""
-        return self.quantile is None and (is_seconds(self.of) or is_seconds(self.per))
-
 
 @cache
 def metrics_of(kind: str) -> Mapping[str, GateMetric]:
@@ -191,8 +186,6 @@ def _wall(text: str) -> str:
 
 PASS, REGRESSION, UNSURE = "pass", "regression", "cannot tell"
 
-_EXIT = {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}
-
 
 @dataclass(frozen=True)
 class StageChange:
@@ -221,8 +214,8 @@ class FactorChange:
 
 @dataclass(frozen=True)
 class Drift:
-    """A property of the work of a step, none of its speed; `ratio` is run over baseline. `changed`:
-    the work surely differs in it, by more than 2 %."""
+    """A property of a step's work, not its speed; `ratio` is run over baseline. `changed`: the work
+    surely differs in it, by more than 2 %."""
 
     name: str
     before: float
@@ -267,8 +260,7 @@ class Judgement:
     """All findings, in the order of the conditions. `steps` are how many settled steps each run
     has, `warmup` how many before them were left out. `paired`: the same step numbers were compared.
     `notes` are sentences for the reader, `alpha` is the false-alarm rate over all conditions.
-    `alarms` has a sentence for each judged run with an alarm: whatever its figures, it does not
-    pass."""
+    `alarms` has a sentence for each judged run with an alarm, which never passes."""
 
     findings: tuple[Finding, ...]
     steps: tuple[int, ...]
@@ -293,4 +285,4 @@ class Judgement:
 
     @property
     def exit_code(self) -> int:
-        return _EXIT[self.outcome]
+        return {PASS: OK, REGRESSION: ANSWER_IS_NO, UNSURE: CANNOT_TELL}[self.outcome]

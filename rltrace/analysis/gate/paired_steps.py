@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from rltrace.analysis.figures.weight_updates import Update
 from rltrace.analysis.gate import metrics as m
-from rltrace.analysis.gate.metrics import GateMetric
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.resampling import Floats, drawn_counts, mean_block
 from rltrace.analysis.timeline.intervals import Ints
@@ -58,10 +57,9 @@ class Panel:
         n = min(self.steps)
         return f"{n} settled step{'s' * (n != 1)}, and at least {FEWEST} are needed of each run"
 
-    def figures(self, metric: GateMetric, usual: bool = False) -> Floats:
-        """The figure in the metric's unit, a column for each run: the first row as it was, the
-        others in each draw of its steps. NaN where a run does not have it. `usual`: without the
-        stalls of a rate's seconds."""
+    def figures(self, metric: m.GateMetric, usual: bool = False) -> Floats:
+        """The figure in the metric's unit, a column a run: the first row as it was, others in each
+        draw of its steps; NaN: a run lacks it. `usual`: without the stalls of a rate's seconds."""
         names = {metric.of, metric.per}
         if metric.of == m.LAG:
             names = {name for run in self.runs for name in run.columns if name.startswith(m.LAG)}
@@ -114,9 +112,8 @@ def _logs(seconds: Floats) -> Floats:
 
 
 def _widening(logs: Sequence[Floats], counts: Sequence[Floats]) -> float:
-    """The variance of a mean of an autoregression of order 1 over that of the draws. Its r is that
-    of all runs together, as a short one tells little, without its bias in short series (Marriott
-    and Pope 1954)."""
+    """The variance of a mean of an autoregression of order 1 over that of the draws. Its r is of
+    all runs together, without its bias in short series (Marriott and Pope 1954)."""
     known = [(one - one.mean(), drawn) for one, drawn in zip(logs, counts, strict=True)]
     known = [(one, drawn) for one, drawn in known if len(one) >= FEWEST and one @ one > 0]
     if not known:
@@ -140,7 +137,7 @@ def _shared(runs: Sequence[RunSeries]) -> tuple[Ints, ...] | None:
     return tuple(np.flatnonzero(np.isin(n, common)) for n in numbers)
 
 
-def _figure(columns: dict[str, Floats], counts: Floats, metric: GateMetric) -> Floats:
+def _figure(columns: dict[str, Floats], counts: Floats, metric: m.GateMetric) -> Floats:
     weights = np.vstack([np.ones((1, counts.shape[1])), counts])
     if metric.of == m.LAG:
         return _lags(columns, weights, metric.quantile)
@@ -158,9 +155,8 @@ def _figure(columns: dict[str, Floats], counts: Floats, metric: GateMetric) -> F
 
 
 def _quantile(values: Floats, weights: Floats, share: float) -> Floats:
-    """Harrell and Davis's quantile (1982): a mean of the ordered values, weighted by how likely
-    each is to be it, which moves smoothly with them, as a bootstrap needs. The largest value (a
-    share of 1) is just that."""
+    """Harrell and Davis's quantile (1982), smooth, as a bootstrap needs: a mean of the
+    ordered values by how likely each is to be it. A share of 1 is just the largest."""
     order = np.argsort(values)
     ordered, weights = values[order], weights[:, order]
     if share >= 1:
@@ -170,8 +166,7 @@ def _quantile(values: Floats, weights: Floats, share: float) -> Floats:
     below = np.cumsum(weights, axis=1) / np.maximum(weights.sum(axis=1, keepdims=True), 1)
     chance = _beta((n + 1) * share, (n + 1) * (1 - share))
     reached = chance[np.rint(below * (len(chance) - 1)).astype(np.int64)]
-    parts = np.diff(reached, axis=1, prepend=0.0)
-    return np.asarray(parts @ ordered, np.float64)
+    return np.asarray(np.diff(reached, axis=1, prepend=0.0) @ ordered, np.float64)
 
 
 def _beta(a: float, b: float) -> Floats:
@@ -199,9 +194,8 @@ def _lags(columns: dict[str, Floats], weights: Floats, quantile: float | None) -
     return np.asarray(lags[np.argmax(shares >= quantile - 1e-9, axis=1)], np.float64)
 
 
-# --- single steps that stall, cut to what is usual: they are most of the noise of a mean. So both
-# are looked at: the run without, to tell small slowdowns, and as it was, to tell that it stalls
-# more.
+# --- single steps that stall, cut to what is usual: they are most of the noise of a mean. So the
+# run is looked at without, to tell small slowdowns, and as it was, to tell that it stalls more.
 
 _BEYOND = 4.0  # robust standard deviations
 _LEAST = math.log(1.1)  # and a stalled step is at least a tenth longer than is usual
@@ -214,19 +208,16 @@ def without_stalls(seconds: Sequence[Floats], paired: bool) -> list[Floats]:
     if any(not len(one) or (~(one > 0)).mean() > _MOST_ZEROS for one in seconds):
         return list(seconds)
     logs = [_logs(one) for one in seconds]
-    pattern: Floats | float = _pattern(np.stack(logs)) if paired else 0.0
+    pattern: Floats | float = 0.0
+    if paired:  # what each step is for all runs (the lower of two, as the longer may have stalled)
+        table = np.stack(logs)
+        centred = np.sort(table - np.median(table, axis=1, keepdims=True), axis=0)
+        pattern = centred[(len(logs) - 1) // 2]
     offs = [rest - np.median(rest) for rest in (one - pattern for one in logs)]
     deviation = 1.4826 * float(np.median(np.abs(np.concatenate(offs))))  # of normal values
     most = max(_BEYOND * deviation, _LEAST)
     cut = (np.exp(-np.maximum(off - most, 0.0)) for off in offs)
     return [values * less for values, less in zip(seconds, cut, strict=True)]
-
-
-def _pattern(logs: Floats) -> Floats:
-    """What each step is for all runs (the lower median of two, as the longer may have stalled)."""
-    centred = np.sort(logs - np.median(logs, axis=1, keepdims=True), axis=0)
-    shared: Floats = centred[(len(logs) - 1) // 2]
-    return shared
 
 
 # --- the series of a run: all complete steps, as which of them count is found when runs are
@@ -272,8 +263,7 @@ def series_of(run: OpenedRun) -> RunSeries:
     if figures is None:
         return RunSeries(name, began, np.zeros(0, np.int64), {})
     numbers = np.array([window.step for window in steps.windows], np.int64)
-    tau_s = analysis.breakdown.tau_s
-    busy_s = {m.BUSY + name: tau_s[:, stage] for name, stage in m.STAGES.items()}
+    busy_s = {m.BUSY + name: analysis.breakdown.tau_s[:, stage] for name, stage in m.STAGES.items()}
     columns = columns_of(figures) | {name: s for name, s in busy_s.items() if s.any()}
     columns |= _series_lags(run, steps) | _syncs(analysis.updates, steps)
     kept = {name: column[-MOST_STEPS:] for name, column in columns.items()}

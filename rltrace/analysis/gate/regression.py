@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.gate.metrics import HIGHER, PASS, REGRESSION, UNSURE, GateMetric
+from rltrace.analysis.gate.metrics import HIGHER, PASS, REGRESSION, UNSURE, GateMetric, is_seconds
 from rltrace.analysis.gate.paired_steps import FEWEST, Panel
 from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval, around, quantile, tail
 from rltrace.analysis.stats.resampling import Floats
@@ -91,7 +91,8 @@ def change_of(panel: Panel, metric: GateMetric, limit: float) -> Change:
     """The change of `metric` from the baseline's runs to the judged ones; `limit` is a share."""
     worse = -1 if metric.better == HIGHER else 1
     plain = usual = contrast(panel, panel.figures(metric))
-    if metric.has_stalls:
+    # A mean of seconds is moved by a few stalled steps.
+    if metric.quantile is None and (is_seconds(metric.of) or is_seconds(metric.per)):
         usual = contrast(panel, panel.figures(metric, usual=True))
     return Change(usual, plain, worse, worse * math.log(1 + worse * limit))
 
@@ -156,9 +157,8 @@ _MOST_FREEDOM = 4.0  # of the prior, however many steps say what chance does in 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Judged minus baseline: `value` with its standard `error` (Student's t with `freedom`).
-    `chance` is the variance that steps give the figure of one judged run, `of_starts` that between
-    starts of the job."""
+    """Judged minus baseline: `value` with its standard `error` (Student's t with `freedom`), the
+    variance that steps give the figure of one judged run (`chance`), and `of_starts` of the job."""
 
     value: float
     error: float
@@ -178,7 +178,6 @@ class Contrast:
         return tail(beyond / self.error, self.freedom)
 
     def interval(self, level: float = LEVEL) -> Interval:
-        """The two-sided interval."""
         if not self.known:
             return UNKNOWN
         return around(self.value, quantile((1 + level) / 2, self.freedom) * self.error)

@@ -16,7 +16,6 @@ import numpy as np
 from rltrace.analysis.live import snapshot as said
 from rltrace.analysis.live.recent_rows import NEVER_NS, Kept, each, together
 from rltrace.analysis.live.sample_meter import SampleMeter
-from rltrace.analysis.live.snapshot import Job, Reading
 from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.steps import Steps, steps_of
 from rltrace.trace.job_devices import AGENT, hidden_devices
@@ -64,7 +63,7 @@ class Watched:
         self._open_since_ns = NEVER_NS
         self._latest_ns = -1
         self.now_ns = self.clock_ns = 0
-        self.job: Job = self._job_now()
+        self.job: said.Job = self._job_now()
 
     def read(self, at_once: bool = False, held_ns: int = 0) -> dict[str, Rows]:
         """Rows that became complete. What became of samples lately (`held_ns`) is counted later."""
@@ -161,7 +160,7 @@ class Watched:
         if self._job_alive is not False:  # its pid may be another's one day
             self._job_alive = self._liveness.of_command(self.follower.meta)
 
-    def _job_now(self) -> Job:
+    def _job_now(self) -> said.Job:
         of, last_ns = self.follower, max(0, self.last_event_ns)
         begun = any(p.number in of.recorded for p in of.processes if p.role != AGENT)
         job = of.path, of.meta, of.gone, self._job_alive, begun, last_ns, self.clock_ns
@@ -186,8 +185,6 @@ class Watched:
             self.steps = steps_of(rows, (0, 0))
 
 
-# --- the latest reading of each counter
-
 _CUMULATIVE = ("_joules", "_seconds")
 _RATE_OVER_NS = 4 * 10**9  # a rate is over at least this long: readings come once a second
 
@@ -206,7 +203,7 @@ class Readings:
             while len(last) > 2 and last[1][0] <= time_ns - _RATE_OVER_NS:
                 last.popleft()
 
-    def now(self, follower: RunFollower) -> tuple[Reading, ...]:
+    def now(self, follower: RunFollower) -> tuple[said.Reading, ...]:
         """The latest of each, in the order in which they first came."""
         found, hidden = [], hidden_devices(follower.processes)
         for (number, name, device), last in self._last.items():
@@ -217,11 +214,9 @@ class Readings:
             per_s = math.nan
             if counter.endswith(_CUMULATIVE) and time_ns > before_ns and value >= before:
                 per_s = (value - before) / (time_ns - before_ns) * 1e9
-            found.append(Reading(counter, process.host, device, value, per_s))
+            found.append(said.Reading(counter, process.host, device, value, per_s))
         return tuple(found)
 
-
-# --- Whether the job of a run is going on, and if not, how it ended.
 
 SILENT_NS = 30 * 10**9
 
@@ -229,7 +224,7 @@ SILENT_NS = 30 * 10**9
 def job_of(
     path: Path, meta: Mapping[str, Any], gone: bool, alive: bool | None, begun: bool,
     last_sign_ns: int, now_ns: int, reach: Reach = EVERYTHING,
-) -> Job:  # fmt: skip
+) -> said.Job:  # fmt: skip
     """The job of the run in `path`. `alive` is whether it lives (None: nobody here can tell),
     `begun` whether it has recorded anything, `last_sign_ns` when it last did (Unix ns), `reach`
     until when it is known where it was brought from a URL: it may have ended since."""
@@ -243,8 +238,7 @@ def job_of(
     if gone:
         state, sentence = said.DELETED, "the run's directory was deleted"
     elif isinstance(ended, int):
-        wrapped = meta.get("wrap_pid") is not None
-        state, sentence = _ended(code, bool(meta.get("signals")), wrapped)
+        state, sentence = _ended(code, bool(meta.get("signals")), meta.get("wrap_pid") is not None)
         until = ended
     elif alive is False:
         pid = meta.get("command_pid", meta.get("wrap_pid"))
@@ -258,7 +252,7 @@ def job_of(
     else:
         at = f" at {clock_time(known_ns)}, the last that has come" if reach.until_ns else ""
         state, sentence = said.RUNNING, f"running{at}"
-    return Job(
+    return said.Job(
         id=str(meta.get("id") or path.name),
         path=str(path),
         command=shlex.join(str(word) for word in meta.get("command") or ()),
@@ -278,8 +272,7 @@ def _ended(code: int | None, signalled: bool, wrapped: bool) -> tuple[str, str]:
         if signalled:
             return said.ENDED, "ended from outside"
         return said.FAILED, f"failed with exit code {code}"
-    known = number in {*signal.Signals}
-    name = signal.Signals(number).name if known else f"signal {number}"
+    name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
     if signalled:
         return said.ENDED, f"ended from outside ({name})"
     return said.KILLED, f"killed by {name}" + " (kill -9)" * (number == signal.SIGKILL)

@@ -188,8 +188,6 @@ class LiveState(Watched):
         return samples.waiting(since_ns)
 
 
-# --- The figures of a run's last steps, over rows that were kept.
-
 _TRAINED_ROWS = (
     f"{TRAINED_SAMPLES} select time_ns, coalesce(tokens, 0)::bigint as tokens from trained"
 )

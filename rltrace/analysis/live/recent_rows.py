@@ -12,7 +12,7 @@ from rltrace.analysis.timeline.process_intervals import TABLE_OF
 from rltrace.trace.compact.stored_rows import publish_names
 from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.read.sql_views import Tables
-from rltrace.trace.read.trajectory_ids import WEIGHTS, reward_weights, weights_table
+from rltrace.trace.read.trajectory_ids import WEIGHTS, weights_table
 from rltrace.trace.read.trajectory_lifecycle import TRAINED_USES, UNTOLD_UNKNOWN
 from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.vocabulary import Stage
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import duckdb
 
 SPARING = 100.0
-"""What is asked beside a job stays for that many times the CPU time that it took: 1 % of a core at
-most, however short steps are."""
+"""What is asked beside a job stays so many times the CPU time it took: 1 % of a core at most."""
 
 NEVER_NS = int(np.iinfo(np.int64).max)
 
@@ -40,7 +39,6 @@ class Kept:
         self._none = Rows({**none, "process": np.empty(0, np.int64)})
 
     def add(self, rows: Rows) -> None:
-        """Takes in rows that are complete."""
         if len(rows):
             self._parts.append((int(rows[self.end].max()), rows))
 
@@ -91,9 +89,8 @@ def rows_of_stages(tables: Mapping[str, Rows], with_spans: Collection[Stage]) ->
 
 
 class KeptTables(Tables):
-    """`rows` by table, put into `database` in place of those before; `starts` are when steps began
-    (Unix ns, in order). Of weight updates only the latest are kept, so of samples before the first
-    no version can be told."""
+    """`rows` by table, put into `database` over those before; `starts`: when steps began (Unix ns,
+    in order). Only the latest weight updates are kept: earlier samples have no known version."""
 
     _untold = UNTOLD_UNKNOWN
 
@@ -104,7 +101,7 @@ class KeptTables(Tables):
         super().__init__()
         self._rows, self._starts, self._connection = rows, starts, database
         publish_names(database, {text: number for number, text in enumerate(follower.names)})
-        database.register(WEIGHTS, weights_table(reward_weights(follower.processes)))
+        database.register(WEIGHTS, weights_table(follower.processes))
 
     @property
     def _database(self) -> duckdb.DuckDBPyConnection:

@@ -21,7 +21,6 @@ from rltrace.trace.vocabulary import Stage, stage_of, word
 
 OTHER = "other"
 IDLE = "idle"
-_NO_WORK = (Stage.WAIT, Stage.OTHER)
 
 
 def role_of(process: TracedProcess) -> str:
@@ -65,13 +64,11 @@ def _doing(open_spans: Rows, generating: Rows) -> dict[int, str]:
         if stage is not Stage.STEP and start >= innermost.get((number, lane), (0, stage))[0]:
             innermost[number, lane] = (start, stage)
     for (number, _), (start, stage) in innermost.items():
-        rank = (stage not in _NO_WORK, start, word(stage))
+        rank = (stage not in (Stage.WAIT, Stage.OTHER), start, word(stage))
         found[number] = max(found.get(number, rank), rank)
     doing = {number: name for number, (_, _, name) in found.items()}
-    for number in set(generating["process"].tolist()):
-        works = found.get(number, (False,))[0]
-        doing[number] = doing[number] if works else word(Stage.ROLLOUT)
-    return doing
+    generates = set(generating["process"].tolist())
+    return doing | {n: word(Stage.ROLLOUT) for n in generates if not found.get(n, (False,))[0]}
 
 
 def _busy_ns(

@@ -12,8 +12,7 @@ import numpy as np
 
 from rltrace.analysis.live.followed_run import Watched
 from rltrace.analysis.live.recent_rows import SPARING, each, ended, rows_of_stages
-from rltrace.analysis.live.sample_meter import Histogram as Distribution
-from rltrace.analysis.live.sample_meter import bounds_of
+from rltrace.analysis.live.sample_meter import Histogram, bounds_of
 from rltrace.analysis.timeline.intervals import (
     Intervals,
     Ints,
@@ -35,8 +34,7 @@ _LAST = 10
 class RunMeters(Watched):
     """Follows the run in `path`, and is read again at each `look`. Errors: `RltraceError` when
     there is no run there. Beside the meters: `running`, the `(process, stage)` that are open;
-    `in_flight`, how many trajectories are being generated, and `oldest_ns`, since when (None: none
-    is)."""
+    `in_flight`, how many trajectories are being generated, and `oldest_ns`, since when, or None."""
 
     def __init__(self, path: Path, lag_budget: float = math.inf) -> None:
         self.stages = StageMeter()
@@ -61,8 +59,8 @@ class RunMeters(Watched):
             kept.drop_before(self.clock_ns)  # the meters have taken it in
 
     @property
-    def step_s(self) -> Distribution:
-        lengths = Distribution(bounds_of("step_s"))
+    def step_s(self) -> Histogram:
+        lengths = Histogram(bounds_of("step_s"))
         lengths.add(window.length_s for window in self.steps.windows)
         return lengths
 
@@ -95,7 +93,7 @@ class WeightMeter:
     bytes. `version` is the newest policy version that any process named, None before the first."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, Distribution] = {}
+        self.seconds: dict[str, Histogram] = {}
         self.bytes: Counter[str] = Counter()
         self.version: int | None = None
 
@@ -105,7 +103,7 @@ class WeightMeter:
             rows = syncs.where(syncs["role"] == role)
             part = named(SyncRole, int(role))
             length_s = np.maximum(rows["end_ns"] - rows["start_ns"], 0) / 1e9
-            self.seconds.setdefault(part, Distribution(bounds_of("sync_s"))).add(length_s)
+            self.seconds.setdefault(part, Histogram(bounds_of("sync_s"))).add(length_s)
             moved = rows["bytes"][rows["bytes"] >= 0]
             if len(moved):
                 self.bytes[part] += int(moved.sum())

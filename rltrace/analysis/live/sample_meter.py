@@ -51,8 +51,7 @@ class SampleMeter:
     `generated_tokens` are response tokens by process; tokens are `useful_tokens` up to a lag of
     `lag_budget` policy versions. `trajectory_s` and `response_tokens` are of each sample, `lag` of
     each version that a sample was trained on under (`unknown_lags`: how many nobody can tell).
-    `outcomes` and `verdict_s` are of rewards, the seconds of those that took any. `sparing` as in
-    `LiveState`."""
+    `outcomes` and `verdict_s` are of rewards (seconds, if any); `sparing` as in `LiveState`."""
 
     def __init__(self, lag_budget: float, sparing: float) -> None:
         self.lag_budget = lag_budget

@@ -76,8 +76,7 @@ class StepDone:
 @dataclass(frozen=True)
 class Lags:
     """Lag from the first token, in policy versions, of trajectories with each version that trained
-    on them; `by_lag`: a lag (None: unknown) and how many have it. NaN, and -1 for the largest,
-    where none is known."""
+    on them; `by_lag`: a lag (None: unknown) and how many have it. None known: NaN, `largest` -1."""
 
     mean: float
     p95: float

@@ -128,8 +128,7 @@ class Shape:
     @property
     def kv_bytes(self) -> float:
         """Cache of a token in two bytes: 2 (key and value) x 2 x kv_heads x head_dim x layers."""
-        numbers = self.latent or 2 * self.kv_heads * self.head_dim
-        return 2.0 * numbers * self.layers
+        return 2.0 * (self.latent or 2 * self.kv_heads * self.head_dim) * self.layers
 
     @property
     def routed(self) -> float:
@@ -200,13 +199,12 @@ def _shapes_key(name: str) -> str:
 @cache
 def _shapes_known() -> dict[str, Shape]:
     data = packaged("models")
-    source = f"table of {data['date']}: {data['source']}"
     return {
         key: Shape(
             name=one["name"],
             parameters=one["total"] * 1e9,
             active=one.get("active", one["total"]) * 1e9,
-            source=source,
+            source=f"table of {data['date']}: {data['source']}",
             **one["shape"],
         )
         for key, one in named(data["model"], _shapes_key).items()

@@ -56,8 +56,7 @@ def choose(found: Plan) -> Choice:
     """Of those that lack the least of what a plan needs one that is built against what binds."""
 
     def lacks(one: Framework) -> tuple[int, bool]:
-        has = [*_needed(one, found).values()]
-        return has.count(False), one.against not in found.binding
+        return [*_needed(one, found).values()].count(False), one.against not in found.binding
 
     best = min(catalogue(), key=lacks)
     reasons = [says if has else f"but not: {says}" for says, has in _needed(best, found).items()]

@@ -151,11 +151,10 @@ def costed(parts: PlacementCosts) -> tuple[CostedWall, ...]:
         env_group_s=0.0, env_pool_s=0.0,
     )  # fmt: skip
     instant = replace(made, barrier_s=tail_s, throughput_s=0.0, decoding_s=0.0)
-    no_tail = replace(made, barrier_s=made.barrier_s - tail_s)
     unseen, lag = "is only seen in a run", f"what a lag of {parts.lag_bound:g} versions costs"
     found = (
         (w.ROLLOUT, share(rollout=instant), f"{made.throughput_s:,.0f} s of decoding"),
-        (w.TAIL, share(rollout=no_tail),
+        (w.TAIL, share(rollout=replace(made, barrier_s=made.barrier_s - tail_s)),
          f"a barrier waits {tail_s:,.0f} s longer than the work of a batch takes"),
         (w.ENV_REWARD, share(rollout=no_tools),
          f"rewards {made.reward_s:,.1f} s a step, tools {made.env_s:,.1f} s a trajectory"),

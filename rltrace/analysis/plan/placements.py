@@ -25,9 +25,7 @@ from rltrace.trace.errors import ANSWER_IS_NO, RltraceError
 
 _SAMPLES, _GROUP, _BATCHES = 64, 8, 4
 _LEAST_GROUPS = 4
-_FEW_VERSIONS = (
-    3  # with larger lag bounds more batches are on their way, and smaller ones are played
-)
+_FEW_VERSIONS = 3  # beyond this lag bound more batches are on their way: smaller ones are played
 _SPLITS = 24
 _MANY_NODES = 8
 _CHUNKS = 4
@@ -73,9 +71,9 @@ class PlacementCosts:
             actors_s = max(made.throughput_s, made.reward_s, made.env_pool_s, on_its_way_s)
         else:
             actors_s = made.barrier_s + made.reward_s
-        overlaps = self.placement in OVERLAPPING
-        chains_s = max(actors_s, learner_s) if overlaps else actors_s + learner_s
-        return chains_s + self.moved.seconds
+        if self.placement in OVERLAPPING:
+            return max(actors_s, learner_s) + self.moved.seconds
+        return actors_s + learner_s + self.moved.seconds
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,7 @@ def place(pools: Pools, placement: str) -> PlacementPlan:
     """Replayed on the best split, by the step in closed form. Errors: `RltraceError`: none fits."""
     found: list[PlacementCosts] = []
     refused: list[RltraceError] = []
-    shared = placement == "colocated"
-    for generating in [pools.spec.gpus] if shared else splits(pools.spec):
+    for generating in [pools.spec.gpus] if placement == "colocated" else splits(pools.spec):
         try:
             found.append(parts_of(pools, placement, generating))
         except RltraceError as error:
@@ -230,10 +227,9 @@ def movement(
     fixed, each, rate = (constants[of[part]] if part in of else 0.0 for part in parts)
     if of.get("from_each"):
         rate *= receivers
-    seconds = fixed + each * shape.tensors + size / (1e9 * rate)
     tensors = f" + {shape.tensors:,.0f} tensors × {1e3 * each:.2g} ms" if each else ""
     says = f"{mechanism}: {fixed:.2g} s{tensors} + {size / 1e9:,.0f} GB / {rate:,.3g} GB/s"
-    return Movement(mechanism, seconds, size, says)
+    return Movement(mechanism, fixed + each * shape.tensors + size / (1e9 * rate), size, says)
 
 
 def switch(
@@ -242,8 +238,7 @@ def switch(
     """Shared devices that change sides, there and back: sleep and wake, training's state to the
     host and back where it does not fit beside the engine, and weights in the engines' layout."""
     fixed = constants["switch_fixed_s"]
-    state = 16 * shape.parameters / devices if offloads else 0.0
-    moved = 2 * state / (1e9 * gpu.host_gb_per_s)
+    moved = 2 * 16 * shape.parameters / devices / (1e9 * gpu.host_gb_per_s) if offloads else 0.0
     # Tensor by tensor every GPU receives nearly all of them and keeps its part.
     rate = gpu.link(devices) * constants["reshard_link_share"]
     resharded = shape.weight_bytes / rate + constants["bucketed_tensor_s"] * shape.tensors

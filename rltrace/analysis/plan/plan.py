@@ -12,8 +12,9 @@ import numpy as np
 from rltrace.analysis.plan import placement_breakdown, placements
 from rltrace.analysis.plan.data_sheets import counted
 from rltrace.analysis.plan.planned_workload import Spec
-from rltrace.analysis.plan.workload_input import Tables, is_whole, merged
+from rltrace.analysis.plan.workload_input import is_whole, merged
 from rltrace.analysis.stats.confidence_interval import Estimate
+from rltrace.analysis.whatif.stated_workload import Tables
 from rltrace.analysis.whatif.workload import PLACEMENTS, PlanConstants, packaged, plan_table
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
@@ -40,8 +41,7 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """`best` is the placement that is recommended, `step_s` its step with a range: each constant
-    at its ends, alone, in quadrature."""
+    """`best` is recommended, `step_s` its step: each constant at its ends, alone, in quadrature."""
 
     spec: Spec
     stages: tuple[placement_breakdown.StageCost, ...]
@@ -67,20 +67,16 @@ def plan(spec: Spec) -> Plan:
     constants = PlanConstants()
     rows, best, placed = _placements(spec, constants)
     parts = placed.parts
-    stages = placement_breakdown.stage_costs(spec, parts, constants)
-    memory = placement_breakdown.memory_use(spec, parts, constants)
-    step_s = _range(spec, parts, placed.step_s, constants)
-    rests_on = tuple(plan_table()[name].sentence() for name in constants.used)
     return Plan(
         spec,
-        stages,
-        memory,
+        placement_breakdown.stage_costs(spec, parts, constants),
+        placement_breakdown.memory_use(spec, parts, constants),
         rows,
         best,
         placed,
-        step_s,
+        _range(spec, parts, placed.step_s, constants),
         placement_breakdown.costed(parts),
-        rests_on,
+        tuple(plan_table()[name].sentence() for name in constants.used),  # by now all of them
     )
 
 
@@ -138,11 +134,6 @@ def _range(
     return Estimate(replayed_s * low, replayed_s, replayed_s * high)
 
 
-# --- sweeps: a plan for each of many values of one figure of the workload
-
-_POINTS = 12
-
-
 @dataclass(frozen=True)
 class Point:
     """A value, the best placement with it and the wall that binds then; or why there is none."""
@@ -162,7 +153,7 @@ def asked(text: str) -> tuple[str, list[float]]:
         if ".." in given:
             low, high = map(float, given.split(".."))
             if 0 < low < high < math.inf:
-                values = np.geomspace(low, high, _POINTS).tolist()
+                values = np.geomspace(low, high, 12).tolist()
         else:
             values = [float(value) for value in given.split(",")]
     known = packaged("inputs")["sweep"]

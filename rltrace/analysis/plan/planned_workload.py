@@ -11,7 +11,6 @@ import numpy as np
 
 from rltrace.analysis.plan.data_sheets import Gpu, Shape
 from rltrace.analysis.stats import confidence_interval as orders
-from rltrace.analysis.stats.confidence_interval import Floats
 from rltrace.analysis.whatif.workload import PlanConstants
 
 STALENESS = {"strict": 0.0, "bounded": 2.0, "loose": 8.0}
@@ -55,7 +54,7 @@ class Lengths:
         cap = self.cap / self.uncut
         return self.uncut * _longest(max(1, round(n)), round(self.s, 9), round(cap, 9))
 
-    def batch(self, groups: int, size: int, of: float, seed: int = 0) -> Floats:
+    def batch(self, groups: int, size: int, of: float, seed: int = 0) -> orders.Floats:
         """`groups` x `size` lengths, a row for each group, that stand for a batch of `of` samples:
         with its mean and its longest, groups alike inside as `within_share` says."""
         n = groups * size
@@ -68,7 +67,7 @@ class Lengths:
         level = draw.standard_normal((groups, 1)) * math.sqrt(1 - self.within_share)
         own = draw.standard_normal((groups, size)) * math.sqrt(self.within_share)
         place = (level + own).ravel().argsort().argsort()
-        batch: Floats = np.sort(values)[place].reshape(groups, size)
+        batch: orders.Floats = np.sort(values)[place].reshape(groups, size)
         return batch
 
 
@@ -121,7 +120,7 @@ class EnvironmentModel:
         """Expected longest of so many trajectories."""
         return self.mean_s * _longest(max(1, round(n)), round(self._deviation, 9), math.inf)
 
-    def seconds(self, n: int, seed: int) -> Floats:
+    def seconds(self, n: int, seed: int) -> orders.Floats:
         """Those of `n` trajectories that stand for all."""
         values = orders.lognormal_values(n, self.mean_s, self._deviation)
         return np.random.default_rng(seed).permutation(values)

@@ -70,8 +70,7 @@ def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
         return math.floor((usable * ways - shape.weight_bytes) / sequence)
 
     tried = [spec.rollout_ways] if spec.rollout_ways else powers_of_two(pool)
-    enough = (n for n in tried if fit(n) >= min(_FEWEST, spec.samples))
-    ways = next(enough, tried[-1])
+    ways = next((n for n in tried if fit(n) >= min(_FEWEST, spec.samples)), tried[-1])
     if ways > pool or fit(ways) < 1:
         raise RltraceError(
             f"{shape.name} does not fit an engine of {ways} × {gpu.name} (a pool of {pool}): its "
@@ -101,9 +100,8 @@ def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
     shared_s = max(0.0, (iteration_s(many) - iteration_s(few)) / (many - few))
     flop = 2 * shape.active * prompt + shape.attention_flop(prompt * prompt)
     scale = spec.calibrated.get("rollout", 1.0)
-    because = LIMIT if limit <= fit(ways) else "memory for caches"
     return Decoding(
-        ways, slots, because,
+        ways, slots, LIMIT if limit <= fit(ways) else "memory for caches",
         token_s=scale * max(iteration_s(1.0) - shared_s, iteration_s(many) - shared_s * many),
         shared_token_s=scale * shared_s,
         prefill_s=scale * flop / (ways * gpu.peak * constants["decode_flops_share"]),
@@ -144,7 +142,11 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
     each = spec.samples / engines
     running, waves = min(each, engine.slots), each / engine.slots
     longest = of.longest(spec.samples)
-    chain = longest if waves <= 1 else max(longest, _chain(of, each, engine.slots))
+    chain = longest
+    if waves > 1:  # through a slot go several, one after the other
+        played = min(int(each), _MOST_PLAYED)
+        places = max(1, round(engine.slots * played / each))
+        chain = max(longest, makespan(of.batch(played, 1, played).ravel().tolist(), places))
     tokens = spec.response_tokens / engines
     work_s = engine.shared_token_s * tokens + engine.prefill_s * spec.prompts / engines
     decode_s = engine.token_s * chain + work_s
@@ -165,15 +167,6 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
         reward_s=env.reward_s * spec.samples / min(env.judges, spec.samples),
     )  # fmt: skip
 
-
-def _chain(of: Lengths, samples: float, slots: float) -> float:
-    """Longest chain of tokens through a slot where samples come in waves."""
-    played = min(int(samples), _MOST_PLAYED)
-    places = max(1, round(slots * played / samples))
-    return makespan(of.batch(played, 1, played).ravel().tolist(), places)
-
-
-# --- training
 
 _MICRO_TOKENS = 16_384.0  # tokens of a micro-batch on a GPU, packed
 _H100_FLOP_PER_BYTE = 989e12 / 3.35e12
@@ -252,10 +245,9 @@ def _base_mfu(shape: Shape, gpu: Gpu, constants: PlanConstants) -> float:
 
 
 def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[float, str]:
-    """Seconds that collectives hold training up, by the cheaper way: parameters sharded over all
-    GPUs and gathered for each micro-batch (FSDP, ZeRO-3: 3 times the weights), or split and joined
-    for each layer (tensor parallel: 4 all-reduces of the activations; experts: tokens there and
-    back) with one all-reduce of the gradients an update."""
+    """Seconds that collectives hold training up, by the cheaper way: sharded over all GPUs (FSDP,
+    ZeRO-3: 3 times the weights a micro-batch), or split (tensor parallel: 4 all-reduces of the
+    activations a layer; experts: tokens there and back; one of the gradients an update)."""
     shape, gpu = spec.model, spec.gpu
     exposed = constants["communication_exposed"]
     tokens = spec.trained_tokens
@@ -278,14 +270,10 @@ def _collectives(spec: Spec, devices: float, constants: PlanConstants) -> tuple[
     return exposed * sharded, f"parameters sharded over all {devices:.0f} (ZeRO-3, FSDP)"
 
 
-# --- memory
-
-
 @dataclass(frozen=True)
 class TrainingMemory:
-    """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage ("3 + offload": the optimizer
-    lives on the host), `ways` over how many GPUs one sequence is split, `recompute` whether
-    activations are computed again."""
+    """Bytes on each of `devices` GPUs. `stage` is the ZeRO stage ("3 + offload": the optimizer on
+    the host); a sequence is split over `ways` GPUs; `recompute`: activations are computed again."""
 
     devices: int
     stage: str

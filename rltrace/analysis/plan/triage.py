@@ -115,8 +115,7 @@ def first_of(
     binding: Collection[str], stages: Iterable[str], source: Source, settled: Collection[str] = ()
 ) -> First | None:
     """Of the moves against walls that bind, in these stages, with levers that are not settled, that
-    with the largest predicted gain for its effort; where none gains, the first that nothing
-    predicts."""
+    of the largest predicted gain for its effort; else the first that nothing predicts."""
     stages = {"", *stages}
     against = [move for move in moves() if move.wall in binding and move.stage in stages]
     possible = [move for move in against if move.lever not in settled]

@@ -8,25 +8,22 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from rltrace.analysis.figures.goodput import table_price
-from rltrace.analysis.plan import data_sheets as shapes
-from rltrace.analysis.plan.data_sheets import Gpu, Shape, counted, of_driver
+from rltrace.analysis.plan import data_sheets as sheets
 from rltrace.analysis.plan.planned_workload import STALENESS, EnvironmentModel, Spec
 from rltrace.analysis.plan.stage_costs import learner, rollout
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import variation
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.stated_workload import tables_given
+from rltrace.analysis.whatif.stated_workload import Tables, by_table, checked, refuse, tables_given
 from rltrace.analysis.whatif.workload import Constants, PlanConstants, number_of, packaged
 from rltrace.analysis.whatif.workload_of_run import workload_of
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.vocabulary import Stage, word
-
-Tables = dict[str, dict[str, Any]]
 
 _MOST_LAG = 1e6
 _TIME = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|min|m|h)?")
@@ -35,9 +32,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0
 
 def read_workload(path: Path) -> Tables:
     """The tables of a workload file. Errors: `RltraceError`, one sentence."""
-    data = tables_given(path)
-    tables = {key: dict(value) for key, value in data.items() if isinstance(value, Mapping)}
-    return {"": {key: data[key] for key in data if key not in tables}, **tables}
+    return by_table(tables_given(path))
 
 
 def merged(tables: Tables, flags: Tables) -> Tables:
@@ -58,35 +53,36 @@ def seconds(text: str, what: str) -> float:
 def spec_of(tables: Tables, where: str) -> Spec:
     """The workload that tables state; `where` names them in errors. Errors: `RltraceError`."""
     known: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-    known |= {table: _checked(table, values, where) for table, values in tables.items()}
+    schema = packaged("workload")
+    known |= {table: checked(schema, table, values, where) for table, values in tables.items()}
     names = ("", "gpus", "batch", "lengths", "environment")
     top, gpus, batch, lengths, env = (known[table] for table in names)
     assumed: list[str] = []
     model = _model(known["model"], where)
     if "kind" not in gpus:
-        _refuse(where, "how many GPUs of which kind? Give --gpus, like 32xH100")
-    count, kind = counted(gpus["kind"])
+        refuse(where, "how many GPUs of which kind? Give --gpus, like 32xH100")
+    count, kind = sheets.counted(gpus["kind"])
     if "mean_tokens" not in lengths:
-        _refuse(where, "how long are responses? Give --mean-tokens (lengths.mean_tokens)")
+        refuse(where, "how long are responses? Give --mean-tokens (lengths.mean_tokens)")
     mean, cap = lengths["mean_tokens"], lengths.setdefault("cap_tokens", math.nan)
     if math.isnan(cap):
         cap = lengths["cap_tokens"] = 4 * mean
         assumed.append(f"responses are cut at {cap:,.0f} tokens, four times their mean")
     if not cap > mean:
-        _refuse(where, f"the cap of {cap:,.0f} tokens is not above the mean of {mean:,.0f}")
+        refuse(where, f"the cap of {cap:,.0f} tokens is not above the mean of {mean:,.0f}")
     for one in packaged("inputs")["default"]:
         if one["key"] not in known[one["table"]]:
             known[one["table"]][one["key"]] = one["value"]
             assumed += [one["says"]] if "says" in one else []
     samples = batch["prompts"] * batch["group"]
     if batch["updates"] > samples:
-        _refuse(where, f"{batch['updates']} optimizer updates cannot share {samples} samples")
+        refuse(where, f"{batch['updates']} optimizer updates cannot share {samples} samples")
     price, priced = _price(gpus.get("usd_per_hour"), kind)
     engine, training = known["engine"], known["training"]
     copy = max(1, training["tensor"]) * training["pipeline"]
     for ways in (engine["tensor"], copy, training["expert"]):
         if ways > count:
-            _refuse(where, f"an engine, or a copy of the weights, over {ways} GPUs cannot be on "
+            refuse(where, f"an engine, or a copy of the weights, over {ways} GPUs cannot be on "
                     f"{count}")  # fmt: skip
     return Spec(
         name=top.get("name", model.name), model=model,
@@ -105,23 +101,23 @@ def spec_of(tables: Tables, where: str) -> Spec:
     )  # fmt: skip
 
 
-def _model(values: Mapping[str, Any], where: str) -> Shape:
+def _model(values: Mapping[str, Any], where: str) -> sheets.Shape:
     name, size, active = (values.get(key, "") for key in ("name", "parameters", "active"))
     if not name and not size:
-        _refuse(where, "which model? Give --model, or --params like 70B")
+        refuse(where, "which model? Give --model, or --params like 70B")
     if name and not size:
-        found = shapes.by_name(name)
+        found = sheets.by_name(name)
     else:
-        total = shapes.parameters(size)
-        some = shapes.parameters(active, "--active") if active else total
+        total = sheets.parameters(size)
+        some = sheets.parameters(active, "--active") if active else total
         if some > total:
-            _refuse(where, f"{active} active parameters are more than all {size}")
-        found = shapes.by_size(total, some)
+            refuse(where, f"{active} active parameters are more than all {size}")
+        found = sheets.by_size(total, some)
         found = replace(found, name=name or found.name)
     if own := {key: values[key] for key in values.keys() - {"name", "parameters", "active"}}:
         found = replace(found, **own, source=f"{found.source}; some by hand")
     if found.chosen > found.experts:
-        _refuse(where, f"a token cannot pass {found.chosen} of {found.experts} experts")
+        refuse(where, f"a token cannot pass {found.chosen} of {found.experts} experts")
     return found
 
 
@@ -131,7 +127,7 @@ def _split(value: str | None, count: int, where: str) -> float:
     left, colon, right = value.partition(":")
     part = number_of(left) / (count if colon else 1)
     if not 0 < part < 1 or (colon and number_of(left) + number_of(right) != count):
-        _refuse(where, f"the split {value!r} must be a part like 0.75, or counts that add up to "
+        refuse(where, f"the split {value!r} must be a part like 0.75, or counts that add up to "
                 f"{count} like {count - count // 4}:{count // 4}")  # fmt: skip
     return part
 
@@ -142,11 +138,11 @@ def _lag(value: str, where: str) -> float:
     bound = number_of(value)
     if not 0 <= bound <= _MOST_LAG:
         known = f"{', '.join(STALENESS)} or from 0 to {_MOST_LAG:,.0f}"
-        _refuse(where, f"staleness must be {known}, not {value!r}")
+        refuse(where, f"staleness must be {known}, not {value!r}")
     return bound
 
 
-def _price(stated: float | None, kind: Gpu) -> tuple[float, str]:
+def _price(stated: float | None, kind: sheets.Gpu) -> tuple[float, str]:
     if stated is not None:
         return stated, f"{kind.name} at US$ {stated:g} an hour, as stated"
     found = table_price(kind.name)
@@ -161,41 +157,6 @@ def is_whole(table: str, key: str) -> bool:
     return isinstance(packaged("workload")[table][key][0], int) if table else False
 
 
-def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The values of a table, texts as such, numbers whole where their limits are."""
-    found, schema = dict(values), packaged("workload")
-    tables = {name: known for name, known in schema.items() if isinstance(known, dict)}
-    tables[""] = {key: known for key, known in schema.items() if key not in tables}
-    if table not in tables:
-        _refuse(where, f"there is no table [{table}]; known are {', '.join(filter(None, tables))}")
-    for key, value in values.items():
-        name = f"{table}.{key}" if table else key
-        known = tables[table].get(key)
-        if known is None:
-            _refuse(where, f"there is no {name}; known are {', '.join(tables[table])}")
-        if known == "text":
-            found[key] = str(value)
-        elif known == "flag":
-            if not isinstance(value, bool):
-                _refuse(where, f"{name} must be true or false, not {value!r}")
-        elif isinstance(known[0], str):
-            if value not in known:
-                _refuse(where, f"{name} must be one of {', '.join(known)}, not {value!r}")
-        elif isinstance(value, bool) or not isinstance(value, int | float):
-            _refuse(where, f"{name} must be a number, not {value!r}")
-        elif not known[0] <= value <= known[1]:
-            _refuse(where, f"{name} must be from {known[0]:,} to {known[1]:,}, and is {value}")
-        elif is_whole(table, key) and value != round(value):
-            _refuse(where, f"{name} must be a whole number, not {value:g}")
-        else:
-            found[key] = type(known[0])(value)
-    return found
-
-
-def _refuse(where: str, why: str) -> NoReturn:
-    raise WrongUsage(f"{where}: {why}" if where else why)
-
-
 _ABOVE = 1.001  # the longest response of a run is no cap: one just above it is taken
 
 
@@ -208,7 +169,7 @@ class Measured:
     stages_s: Mapping[Stage, float]
     placement: str
     devices: Mapping[str, float]
-    gpu: Gpu | None
+    gpu: sheets.Gpu | None
     steps: int
 
 
@@ -241,7 +202,7 @@ def measure(analysis: RunAnalysis) -> Measured:
         tables["environment"] = {"latency_s": float(env.mean()), "calls": 1}
     if (verdict_s := float(verdicts.mean())) > 0:
         tables["reward"] = {"latency_s": verdict_s, "workers": load.reward_workers}
-    gpu = of_driver(analysis.devices.name)
+    gpu = sheets.of_driver(analysis.devices.name)
     if gpu is not None and load.devices:
         tables["gpus"] = {"kind": f"{round(sum(load.devices.values()))}x{gpu.name}"}
     return Measured(

@@ -24,19 +24,15 @@ class EventClock:
         self.stopped = False
         self._number = 0
         self._events: list[tuple[float, int, Action]] = []
-        self._last: list[Action] = []
+        self.at_last: list[Action] = []  # once all has happened by the action that runs now
 
     def after(self, seconds: float, action: Action) -> None:
         self._number += 1
         heapq.heappush(self._events, (self.now + seconds, self._number, action))
 
-    def at_last(self, action: Action) -> None:
-        """Runs `action` once all that happens by the action that runs now has happened."""
-        self._last.append(action)
-
     def run(self) -> None:
         """Until nothing is left or somebody has stopped it."""
-        events, last, pop = self._events, self._last, heapq.heappop
+        events, last, pop = self._events, self.at_last, heapq.heappop
         while not self.stopped:
             for action in last:
                 action()
@@ -135,15 +131,10 @@ class Worker:
         self.going_on.append((tokens, lambda: None, ended, False))
         self._fill()
 
-    def stop(self) -> None:
-        self._advance()
-        self.paused = True
-        self._changed()
-
-    def resume(self) -> None:
-        if self.paused:
+    def pause(self, paused: bool) -> None:
+        if paused != self.paused:
             self._advance()
-            self.paused = False
+            self.paused = paused
             self._fill()
 
     def _advance(self) -> None:
@@ -166,7 +157,7 @@ class Worker:
     def _changed(self) -> None:
         if not self._unplanned:  # one action begins and ends many sequences
             self._unplanned = True
-            self.clock.at_last(self._plan)
+            self.clock.at_last.append(self._plan)
 
     def _plan(self) -> None:
         """The pace from now on, and when the next sequence ends."""
@@ -301,13 +292,9 @@ class Actors:
                 worker = self._least_busy()
             self._begin_sample(worker, group, tokens, env_s, verdict_s)
 
-    def stop(self) -> None:
+    def pause(self, paused: bool) -> None:
         for worker in self.workers:
-            worker.stop()
-
-    def go_on(self) -> None:
-        for worker in self.workers:
-            worker.resume()
+            worker.pause(paused)
 
     def _least_busy(self) -> Worker:
         return self.workers[self._known.index(min(self._known))]

@@ -256,8 +256,7 @@ def slots(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
 def speculative(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _knows(load.engine.stands_for > 0, "how many sequences run at once is not known")
     note = "drafts are accepted as often as in the published case"
-    engine = replace(load.engine, drafting=constants["draft_gain"])
-    return replace(load.noted(note), engine=engine)
+    return replace(load.noted(note), engine=replace(load.engine, drafting=constants["draft_gain"]))
 
 
 def tail_cap(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:

@@ -17,6 +17,7 @@ from rltrace.analysis.whatif.replay import Replay, crowded, merged, replay
 from rltrace.analysis.whatif.workload import OVERLAPPING, Constants, StepWorkload, table
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
+_Move = tuple[Lever, str]  # with its value
 Source = Callable[[Constants], StepWorkload]
 """A workload under given constants; measured ones ignore them."""
 
@@ -159,7 +160,6 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
     new_s = step_s / gain.value
     rate = before.useful_tokens / (step_s * before.total_devices)
     price = before.usd_per_device_hour
-    per_usd = 3600 / price if price > 0 else math.nan
     return Prediction(
         levers=tuple(f"{one.name}={value}" for one, value in chosen),
         outcome=verdict_of(goodput_gain),
@@ -167,7 +167,7 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
         step_s=Estimate(new_s / faster, new_s, new_s * slower),
         gain=gain, goodput_gain=goodput_gain,
         useful_tokens_per_device_s=goodput_gain.times(rate),
-        useful_tokens_per_usd=goodput_gain.times(rate * per_usd),
+        useful_tokens_per_usd=goodput_gain.times(rate * (3600 / price) if price > 0 else math.nan),
         devices=after.devices, learner_waits_share=played.learner_waits_s / played.step_s,
         lag_shares=played.lags, mean_lag=played.mean_lag, stale_share=played.stale_share,
         rests_on=rests_on(before, after, constants, [says for says, _ in others]),
@@ -175,23 +175,20 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
 
 
 def _moved(
-    before: StepWorkload, base: Replay, chosen: Sequence[tuple[Lever, str]], constants: Constants
+    before: StepWorkload, base: Replay, chosen: Sequence[_Move], constants: Constants
 ) -> StepWorkload:
     """The workload with all levers moved, those that place it first. `base` is its replay."""
     load = before
     for one, value in chosen:
         # Without GPUs each process is a device of its own, which cannot do another's work.
-        apart = load.placement != "colocated" and load.device_kind == "GPU"
-        split = load.devices if apart else {}
+        split = load.devices if load.placement != "colocated" and load.device_kind == "GPU" else {}
         load = one.moved(load, value, constants)
         if load.placement == "colocated" and {"rollout", "train"} <= set(split):
             load = merged(load, constants)
     return crowded(before, base, load, constants)
 
 
-def _with_split(
-    load: StepWorkload, base: Replay, chosen: list[tuple[Lever, str]]
-) -> list[tuple[Lever, str]]:
+def _with_split(load: StepWorkload, base: Replay, chosen: list[_Move]) -> list[_Move]:
     """A placement with pools of its own needs a split: the best one, where none is given."""
     values = {one.name: value for one, value in chosen}
     if not load.shared or values.get("placement", "colocated") == "colocated" or "split" in values:
@@ -226,8 +223,7 @@ def _ranged(
     gain: float, at_ends: list[float], instead: list[float], before: StepWorkload, noise: float,
     remains: float,
 ) -> Estimate:  # fmt: skip
-    """The range of a gain, from the gains with constants at their ends and those that it may be
-    instead, in the middle of which it then is."""
+    """The range of a gain, from those with constants at their ends and what it may be `instead`."""
     moved = [math.log(g / gain) for g in at_ends]
     half = [math.log(g / gain) / 2 for g in instead]
     middle = math.prod(map(math.exp, half), start=gain)

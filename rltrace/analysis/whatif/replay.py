@@ -93,8 +93,6 @@ class Play:
                 self.clock.after(seconds, partial(self._go_on, process))
             break
 
-    # --- the learner's chain ---
-
     def _complete(self, group: ReplayedGroup) -> None:
         self.ready.append(group)
         self.may_be_stale |= group.version < self._oldest()
@@ -171,8 +169,6 @@ class Play:
             if not self.clock.stopped:
                 meter.warm()
 
-    # --- placements ---
-
     def _steps(self) -> _Process:
         if self.load.keeps_unfinished and self.load.placement != "async":
             return self._kept()
@@ -206,18 +202,17 @@ class Play:
             yield from self._update()
 
     def _kept(self) -> _Process:
-        """A batch is full with the first groups that end; the others stand still while the learner
-        works, and go on under its weights."""
+        """A batch is full with the first groups that end; others go on under the next weights."""
         wanted = math.ceil(self.load.in_flight * self.per_step)
         while True:
             while self.actors.begun - len(self.ends) * self.per_step < wanted:
                 self.actors.begin_group()
             yield from self._take(self.per_step)
-            self.actors.stop()
+            self.actors.pause(True)
             yield from self._train(self._stages())
             self.version += 1
             yield from self._update()
-            self.actors.go_on()
+            self.actors.pause(False)
 
     def _async(self) -> _Process:
         self._admit()
@@ -228,15 +223,14 @@ class Play:
             self._step_ends()
 
     def _sends(self) -> _Process:
-        """The newest version goes to the actors, once the one before has arrived: two that travel
-        beside each other would share the link."""
+        """The newest version goes once the one before has arrived: both would share the link."""
         while self.sent == self.actors.visible != self.version:
             self.sent = self.version
             if self.load.weights_stop == AT_ONCE:
-                self.actors.stop()
+                self.actors.pause(True)
             yield self.load.sync.seconds
             self.actors.visible = self.sent
-            self.actors.go_on()
+            self.actors.pause(False)
             self._admit()
 
     def _admit(self) -> None:
@@ -248,8 +242,6 @@ class Play:
         while self.actors.begun < room:
             self.on_way += 1
             self.actors.begin_group()
-
-    # --- what came of it ---
 
     def result(self) -> Replay:
         self._go_on(self.learner)
@@ -272,8 +264,6 @@ class Play:
             beside=self.actors.meter.beside(),
         )
 
-
-# --- whether the job runs evenly
 
 _WARM = 3  # the first steps, which count for nothing
 _ALIKE = 3  # stretches in a row that are alike in a job that runs evenly
@@ -303,8 +293,7 @@ class Tally:
 
     def is_over(self) -> bool:
         """Whether the steps that count have been played, as a stretch ends. Where generation runs
-        ahead that is once both sides run at one rate: three stretches take as long, and as much
-        waits for the learner in each."""
+        ahead: once three stretches take as long, and as much waits for the learner in each."""
         stretches = (len(self.marks) - _WARM) // self.stretch
         if not self.streams:
             return stretches == 1
@@ -348,9 +337,8 @@ def scaled_learner(load: StepWorkload, factor: float, constants: Constants) -> S
 
 def grown(load: StepWorkload, factor: float, constants: Constants) -> StepWorkload:
     """`factor` times all devices, in the same parts."""
-    devices = {pool: count * factor for pool, count in load.devices.items()}
     scaled = scaled_learner(scaled_rollout(load, factor, constants), factor, constants)
-    return replace(scaled, devices=devices)
+    return replace(scaled, devices={pool: n * factor for pool, n in load.devices.items()})
 
 
 def resplit(load: StepWorkload, rollout: float, train: float, constants: Constants) -> StepWorkload:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -71,8 +70,7 @@ class SteadySamples(Sequences):
         judged. Where they begin later something else holds them up, as a lag bound does."""
         ready_s = np.maximum.accumulate(self.ready_s)[:-1]
         first = np.flatnonzero(self.begin_s[1:] >= ready_s) + 1
-        members = np.diff([0, *first, len(self.begin_s)])
-        usual = float(np.median(members))
+        usual = float(np.median(np.diff([0, *first, len(self.begin_s)])))
         if usual < 2 or not self.used / _SPARED < usual < self.used * _SPARED:
             return False
         between_s = float((self.begin_s[first] - ready_s[first - 1]).sum())
@@ -127,9 +125,8 @@ def fit_engine(
 
 
 def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
-    """How many sequences ran in the mean while each of these decoded, and how many did while others
-    of their batch waited for a place: a figure for each batch that came in waves. A tool answers
-    halfway, as in a replay, and its sequence does not run meanwhile."""
+    """How many sequences ran in the mean while each of these decoded (tools answer halfway, as in a
+    replay), and, in each batch that came in waves, while others waited for a place."""
     begin, end = sequences.begin_s[mine], sequences.end_s[mine]
     half = np.maximum(end - begin - sequences.env_s[mine], 1e-9) / 2
     called, answered = begin + half, end - half
@@ -174,8 +171,7 @@ def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, 
     mean = float(tokens @ spent) / total if total else 0.0
     if beside.std() < _VARIES * beside.mean():
         return mean, 0.0, False
-    columns = np.stack([tokens, together], axis=1)
-    (lone, shared), *_ = np.linalg.lstsq(columns, spent, rcond=None)
+    (lone, shared), *_ = np.linalg.lstsq(np.stack([tokens, together], axis=1), spent, rcond=None)
     if shared < 0:
         return mean, 0.0, True
     if lone < 0:
@@ -195,22 +191,15 @@ _LEAST = 8
 _FULL, _LIMITED = 0.8, 0.35  # part of those at which the worker was full: there is a limit; none
 
 
-class Places(NamedTuple):
-    """Samples on their way at once at a worker, at the most; infinite where no limit was seen.
-    `sure`: whether the run tells."""
-
-    limit: float
-    sure: bool
-
-
-def places_of(worker: Ints, begin_s: Floats, end_s: Floats) -> Places:
-    """The places of workers (0, 1, ...) whose samples began and ended at these times."""
+def places_of(worker: Ints, begin_s: Floats, end_s: Floats) -> tuple[float, bool]:
+    """Samples on their way at once at a worker (0, 1, ...), at the most, by when these began and
+    ended, and whether the run tells; infinite where no limit was seen."""
     found = [_followed_at(*times) for times in _by_worker(worker, begin_s, end_s)]
     limits, ends, followed, full = np.array(found).T
     least = max(_LEAST, _FOLLOWED * ends.sum())
     if followed.sum() < least or full.sum() < _LIMITED * followed.sum():
-        return Places(np.inf, True)
-    return Places(float(np.median(limits)), bool(full.sum() >= _FULL * followed.sum()))
+        return np.inf, True
+    return float(np.median(limits)), bool(full.sum() >= _FULL * followed.sum())
 
 
 def _followed_at(begin_s: Floats, end_s: Floats) -> tuple[int, int, int, int]:
@@ -333,9 +322,8 @@ def batches_of(
 
 
 def _dealt(members: Ints, used: float, steps: int) -> Ints:
-    """The batch of each group, of so many samples, where they come in a stream: as many in each as
-    the learner uses in a step. What is begun beyond that fills the queue, unless it is lost. -1 for
-    groups that an end of the run cuts off."""
+    """The batch of each group of a stream, by its samples: as many in each as the learner uses in a
+    step (what is begun beyond fills the queue, unless it is lost); -1: cut off by an end."""
     begun = members.sum() / steps
     per_step = used if begun / _SPARED < used < begun * _SPARED else begun
     whole = np.flatnonzero(members >= np.median(members))

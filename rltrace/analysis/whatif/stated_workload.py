@@ -28,6 +28,8 @@ from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.untrusted_files import packaged_toml, parsed_toml, text_given
 from rltrace.trace.vocabulary import Stage
 
+Tables = dict[str, dict[str, Any]]
+
 _SAMPLES, _GROUP = 96, 4  # that are played for a batch of any size, and of each group
 _BATCHES = 6  # orders in which the same lengths come
 
@@ -87,8 +89,7 @@ class Stated:
         if math.isnan(step_s):
             return made
         # What the stages do not explain is there, too.
-        rest_s = max(0.0, step_s - replay(made).step_s)
-        return replace(made, measured_step_s=step_s, rest_s=rest_s)
+        return replace(made, measured_step_s=step_s, rest_s=max(0.0, step_s - replay(made).step_s))
 
     @property
     def samples(self) -> float:
@@ -137,60 +138,85 @@ def tables_given(path: Path) -> dict[str, Any]:
         raise WrongUsage(f"{path} is no TOML file: {error}") from None
 
 
+def by_table(said: Mapping[str, Any]) -> Tables:
+    """The tables of a TOML file; under "" what stands before all of them."""
+    tables = {key: dict(value) for key, value in said.items() if isinstance(value, Mapping)}
+    return {"": {key: said[key] for key in said if key not in tables}, **tables}
+
+
 def stated(tables: Mapping[str, Any], where: str) -> Stated:
     """The same from tables that are read. `where` names them in errors."""
-    checked: dict[str, dict[str, Any]] = {"": {}}
-    for key, value in tables.items():
-        if isinstance(_KNOWN.get(key), dict) and not isinstance(value, Mapping):
-            _refuse(where, f"{key} must be a table, [{key}], and is {value!r}")
-        table, values = (key, value) if isinstance(value, Mapping) else ("", {key: value})
-        if key != "published":  # what came of it: not an input
-            checked[table] = checked.get(table, {}) | _checked(table, values, where)
-    placement = str(checked[""].get("placement", "colocated"))
+    # What was published of it is no input.
+    said = by_table({key: value for key, value in tables.items() if key != "published"})
+    for key, value in said[""].items():
+        if isinstance(_KNOWN.get(key), dict):
+            refuse(where, f"{key} must be a table, [{key}], and is {value!r}")
+    known = {table: checked(_KNOWN, table, values, where) for table, values in said.items()}
+    placement = str(known[""].get("placement", "colocated"))
     if placement not in PLACEMENTS:
-        _refuse(where, f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
-    if not any(checked.get("stages", {}).values()):
-        _refuse(where, "[stages] must name at least one stage that takes time")
-    found = Stated(placement, checked)
+        refuse(where, f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
+    if not any(known.get("stages", {}).values()):
+        refuse(where, "[stages] must name at least one stage that takes time")
+    found = Stated(placement, known)
     _check_sense(found, where)
     return found
 
 
-def _checked(table: str, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    found = _KNOWN.get(table) if table else _KNOWN
-    if not isinstance(found, dict):
-        _refuse(where, f"there is no table [{table}]")
-    known = {key: kind for key, kind in found.items() if isinstance(kind, str)}
+def checked(
+    schema: Mapping[str, Any], table: str, values: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """The values of a table ("": before all tables), of the kinds that a schema states: "text",
+    "number", "said" (a number, too, as its text), "flag" (true or false), some words, or from where
+    to where, whole where these are. Errors: `RltraceError` for anything else."""
+    found, tables = dict(values), by_table(schema)
+    if table not in tables:
+        refuse(where, f"there is no table [{table}]; known are {', '.join(filter(None, tables))}")
     for key, value in values.items():
         name = f"{table}.{key}" if table else key
-        if key not in known:
-            _refuse(where, f"there is no {name}; known are {', '.join(known)}")
-        if known[key] == "text":
+        known = tables[table].get(key)
+        if known is None:
+            refuse(where, f"there is no {name}; known are {', '.join(tables[table])}")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        least, most = (0.0, sys.float_info.max) if known == "number" else (known[0], known[-1])
+        if known == "said":
+            found[key] = str(value)
+        elif known == "text":
             if not isinstance(value, str):
-                _refuse(where, f"{name} must be a text, not {value!r}")
-        elif isinstance(value, bool) or not isinstance(value, int | float):
-            _refuse(where, f"{name} must be a number, not {value!r}")
-        elif not 0 <= value <= sys.float_info.max:
-            _refuse(where, f"{name} must be finite and not negative, and is {value}")
-    return dict(values)
+                refuse(where, f"{name} must be a text, not {value!r}")
+        elif known == "flag":
+            if not isinstance(value, bool):
+                refuse(where, f"{name} must be true or false, not {value!r}")
+        elif isinstance(least, str):
+            if value not in known:
+                refuse(where, f"{name} must be one of {', '.join(known)}, not {value!r}")
+        elif not is_number:
+            refuse(where, f"{name} must be a number, not {value!r}")
+        elif not least <= value <= most:
+            rule = f"from {least:,} to {most:,}" if known != "number" else "finite and not negative"
+            refuse(where, f"{name} must be {rule}, and is {value}")
+        elif isinstance(least, int) and value != round(value):
+            refuse(where, f"{name} must be a whole number, not {value:g}")
+        else:
+            found[key] = type(least)(value)
+    return found
 
 
 def _check_sense(found: Stated, where: str) -> None:
     if found.number("sync", "overlap", 0.0) > 1:
-        _refuse(where, "sync.overlap is a part of the update, 0 to 1")
+        refuse(where, "sync.overlap is a part of the update, 0 to 1")
     for key in ("prompts", "samples"):
         count = found.number("rollout", key, 1.0)
         if count < 1 or count != round(count):
-            _refuse(where, f"rollout.{key} must be a whole number, 1 or more, not {count:g}")
+            refuse(where, f"rollout.{key} must be a whole number, 1 or more, not {count:g}")
     pools = set(found.tables.get("devices", {}))
     if "shared" in pools and pools & {"rollout", "train"}:
-        _refuse(where, "devices are either shared or split into rollout and train")
+        refuse(where, "devices are either shared or split into rollout and train")
     rollout_s = found.number("stages", "rollout", 0.0)
     if found.number("rollout", "throughput_s") > rollout_s:
-        _refuse(where, "rollout.throughput_s must not exceed the seconds of the stage")
+        refuse(where, "rollout.throughput_s must not exceed the seconds of the stage")
     train_s = found.number("stages", "train", 0.0)
     if found.number("", "step_s") < max(rollout_s, train_s) * (found.placement != "async"):
-        _refuse(where, "step_s is shorter than one of its stages")
+        refuse(where, "step_s is shorter than one of its stages")
     parameters, tokens = found.number("model", "parameters"), found.useful_tokens
     devices = found.number("devices", "shared", found.number("devices", "train"))
     device = str(found.tables.get("devices", {}).get("name"))
@@ -199,7 +225,7 @@ def _check_sense(found: Stated, where: str) -> None:
     mfu = train_mfu(parameters, tokens, train_s, devices, PEAK_TFLOPS[device])
     most = Constants()["highest_mfu"]
     if mfu > most:
-        _refuse(
+        refuse(
             where,
             f"{tokens:,.0f} tokens through {parameters / 1e9:g}B parameters in {train_s:g} s on "
             f"{devices:g} {device} would be {100 * mfu:.0f} % MFU: training takes at least "
@@ -207,5 +233,6 @@ def _check_sense(found: Stated, where: str) -> None:
         )
 
 
-def _refuse(where: str, why: str) -> NoReturn:
-    raise WrongUsage(f"{where}: {why}")
+def refuse(where: str, why: str) -> NoReturn:
+    """Errors: `RltraceError`, which begins with `where` (a file, say) if that is anything."""
+    raise WrongUsage(f"{where}: {why}" if where else why)

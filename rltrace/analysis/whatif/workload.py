@@ -206,12 +206,8 @@ def number_of(text: str) -> float:
         return math.nan
 
 
-# --- what devices can do, and what it takes to move weights
-
 PEAK_TFLOPS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "H800": 989.0, "H20": 148.0}
 """Dense bf16 peak by device name: the vendors' data sheets."""
-
-TRAIN_FLOP = 6.0  # for each parameter and token: forward 2, backward 4
 
 
 def train_mfu(
@@ -219,13 +215,13 @@ def train_mfu(
 ) -> float:
     """Part of the devices' peak that training on `tokens` tokens in `seconds` takes; of a mixture
     of experts the active parameters count. Attention is left out, so it is a lower bound."""
-    return TRAIN_FLOP * parameters * tokens / (seconds * devices * peak_tflops * 1e12)
+    flop = 6.0 * parameters * tokens  # forward 2, backward 4
+    return flop / (seconds * devices * peak_tflops * 1e12)
 
 
 MECHANISMS = ("naive", "bucketed", "relay", "delta", "direct")
 """Tensor by tensor; in buckets by NCCL; pipelined through relays; changes only; RDMA from shard to
-sink. The link says little: published figures of one mechanism lie within a factor of a few, those
-of all over three orders of magnitude."""
+sink. Published figures of one lie within a factor of a few, all over three orders of magnitude."""
 
 
 def weight_bytes(parameters: float) -> float:

@@ -92,8 +92,7 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
         if share < _MOSTLY:
             part = f"in part ({100 * share:.0f} % of the shorter)"
             why = "no trajectory tells who waits for whom: nothing can be replayed"
-            says = f"generation and training overlap {part}, and {why}"
-            raise RltraceError(says, CANNOT_TELL)
+            raise RltraceError(f"generation and training overlap {part}, and {why}", CANNOT_TELL)
         placement = "one-step-off"
     if placement == "one-step-off":  # what a chain hides of an update holds nobody up
         tau_s[Stage.SYNC] = analysis.breakdown.exposed_s[steady, Stage.SYNC].mean()
@@ -233,8 +232,8 @@ def _paced(made: StepWorkload, analysis: RunAnalysis) -> StepWorkload:
     scale = rollout_s / replayed_s if replayed_s else 1.0
     if runs_ahead:
         scale = measured_s / played.step_s
-    engine = made.engine.paced(min(max(scale, 1 / _MOST_SCALE), _MOST_SCALE))
-    faster = replace(made, engine=engine)
+    scale = min(max(scale, 1 / _MOST_SCALE), _MOST_SCALE)
+    faster = replace(made, engine=made.engine.paced(scale))
     starved = runs_ahead and played.learner_waits_s > _STARVED * played.step_s
     # Verdicts or the lag bound may hold the samples up, and not decoding.
     left = abs(math.log(replay(faster).step_s / measured_s)) if starved else math.inf
@@ -250,8 +249,7 @@ def _paced(made: StepWorkload, analysis: RunAnalysis) -> StepWorkload:
 def _without(sends: Sends, origin_ns: int, moment_s: Floats) -> Floats:
     """Seconds since the same origin on a clock that stands still while weights are sent."""
     moment_ns = (1e9 * moment_s).astype(np.int64) + origin_ns
-    sent = sends.until(moment_ns) - sends.until(np.array([origin_ns]))
-    return moment_s - sent / 1e9
+    return moment_s - (sends.until(moment_ns) - sends.until(np.array([origin_ns]))) / 1e9
 
 
 def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
@@ -260,8 +258,7 @@ def _chunks(breakdown: Breakdown, steady: list[int], placement: str) -> int:
     if placement != "disaggregated" or not learner_s:
         return 1
     both_s = breakdown.chains_s(Chain.ACTORS, Chain.LEARNER)[steady]
-    under = float(both_s.sum()) / learner_s
-    return max(1, min(_MOST_CHUNKS, round(1 / max(1e-9, 1 - under))))
+    return max(1, min(_MOST_CHUNKS, round(1 / max(1e-9, 1 - float(both_s.sum()) / learner_s))))
 
 
 def _sync(analysis: RunAnalysis, placement: str) -> SyncModel:

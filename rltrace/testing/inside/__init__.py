@@ -49,8 +49,7 @@ for _floor in _CHOICES:
 
 @cache
 def _named(floor: str) -> Mapping[str, list[str]]:
-    """Definitions and modules by each way to call them. What a module defines under its own name
-    goes before the module."""
+    """Definitions and modules by each way to call them; what has its module's name goes before."""
     found: dict[str, list[str]] = defaultdict(list)
     for file in sorted((_ROOT / floor).rglob("*.py")):
         path = file.relative_to(_ROOT / floor).with_suffix("").parts

@@ -40,7 +40,6 @@ from rltrace.trace.untrusted_files import is_elsewhere
 
 if TYPE_CHECKING:
     from rltrace.trace.compact.manifest import Taken
-    from rltrace.trace.compact.sorted_parts import Ints
     from rltrace.trace.read.run import OpenedRun
 
 
@@ -89,10 +88,14 @@ def _compacted(
     known = readable_manifest(run.path)  # what cannot be read would be deleted
     ended = not _is_being_recorded(run)
     if known is not None:
-        grown = [name for name in TABLES if known.has_rest(run.path, name)]
-        if not grown:
+        if not any(known.has_rest(run.path, name) for name in TABLES):
             return Compaction(known.rows, before, _bytes(known), known.settled)
-        _check_whole(run, known)
+        files = [run.path / table / file for table in TABLES for file in known.taken[table]]
+        if not all(file.exists() for file in files):
+            raise RltraceError(
+                f"{run.path} cannot be compacted again: segments of what was compacted before are "
+                "gone; it is read as it is, with what has come since"
+            )
     folder.mkdir(exist_ok=True)
     (folder / MANIFEST_FILE).unlink(missing_ok=True)  # from here on the segments are read
     for old in folder.iterdir():
@@ -117,16 +120,6 @@ def _bytes(manifest: CompactManifest) -> dict[str, int]:
     }
 
 
-def _check_whole(run: OpenedRun, known: CompactManifest) -> None:
-    """Errors: `RltraceError` where what was compacted is in Parquet only."""
-    files = [run.path / table / file for table in TABLES for file in known.taken[table]]
-    if not all(file.exists() for file in files):
-        raise RltraceError(
-            f"{run.path} cannot be compacted again: segments of what was compacted before are "
-            "gone; it is read as it is, with what has come since"
-        )
-
-
 def _written(
     path: Path,
     folder: Path,
@@ -148,14 +141,15 @@ def _written(
     carried: dict[str, list[Path]] = {}
     taken: dict[str, dict[str, Taken]] = {}
     steps = np.empty((0, 4), np.int64)
+    starts = steps[:, :2]  # `(step, start_ns)` of the process with most steps
     with Writer() as writer:
         for name, table in TABLES.items():
             if progress is not None:
                 progress(name)
             found = survey(files, table, ended)
-            if name == "spans":
-                steps = found.steps
-            starts = _of_one_process(steps)
+            if name == "spans" and len(steps := found.steps):
+                process, count = np.unique(steps[:, 3], return_counts=True)
+                starts = steps[steps[:, 3] == process[np.argmax(count)], :2]
             parts = SortedParts(files, table, found, starts, folder, part_bytes, writer)
             tables[name], carried[name], taken[name] = parts.write(), parts.carried, found.taken
             for column, below in parts.below.items():
@@ -190,16 +184,6 @@ def _written(
     }
 
 
-def _of_one_process(steps: Ints) -> Ints:
-    """`(step, start_ns)` of the process with most steps."""
-    import numpy as np
-
-    if not len(steps):
-        return steps[:, :2]
-    process, count = np.unique(steps[:, 3], return_counts=True)
-    return steps[steps[:, 3] == process[np.argmax(count)], :2]
-
-
 def delete_segments(run: Path) -> None:
     """Deletes a run's segments. Errors: `RltraceError` where not all of it is compacted."""
     with alone(run):
@@ -227,9 +211,8 @@ def check_deletable(run: OpenedRun) -> None:
 
 
 def _is_being_recorded(run: OpenedRun) -> bool:
-    """Whether more may come: a process of the run lives on this node, its agent aside (what a
-    command left in the background goes on recording), or the run has not ended, nobody here can
-    tell whether it goes on elsewhere, and it was not long silent."""
+    """Whether more may come: a process but the agent lives here (left in the background, say), or
+    the run has no end, nobody here can tell whether it goes on, and it was not long silent."""
     liveness = Liveness(run.path)
     others = (p for p in run.processes if p.role != "agent" and p.pid != os.getpid())
     if any(map(liveness.of_process, others)):

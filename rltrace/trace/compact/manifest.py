@@ -73,8 +73,7 @@ class CompactManifest:
     ) -> tuple[list[TablePart], list[Path]]:
         """`(parts, carried)`: the files of rows that began or went on in a range of time. Of what
         was carried those rows count that began before the first of the parts."""
-        of_table = self.tables[table]
-        parts = [p for p in of_table if p.from_ns < until_ns and p.until_ns > since_ns]
+        parts = [p for p in self.tables[table] if p.from_ns < until_ns and p.until_ns > since_ns]
         is_first = not parts or parts[0].from_ns == -EVER_NS  # nothing began before that
         return parts, [] if is_first else list(self.carried.get(table, ()))
 
@@ -112,9 +111,8 @@ def readable_manifest(run: Path) -> CompactManifest | None:
 
 
 def _why_not(folder: Path) -> str:
-    path = folder / MANIFEST_FILE
     try:
-        version = parsed(read_own(path))["schema_version"]
+        version = parsed(read_own(folder / MANIFEST_FILE))["schema_version"]
     except FileNotFoundError:
         return f"{MANIFEST_FILE} is missing; bring it back"
     except (OSError, ValueError, LookupError, TypeError):

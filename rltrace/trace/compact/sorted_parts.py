@@ -72,8 +72,7 @@ class SortedParts:
         (self._folder / self._table.name).mkdir(parents=True)
         written = []
         for at in range(0, len(edges) - 1, _AT_ONCE):
-            some = edges[at : at + _AT_ONCE + 1]
-            for number, columns in enumerate(self._gathered(some), at):
+            for number, columns in enumerate(self._gathered(edges[at : at + _AT_ONCE + 1]), at):
                 written.append(self._part(columns, number, edges[number], edges[number + 1]))
         self._carry(len(written), last=True)
         return written
@@ -140,8 +139,8 @@ class SortedParts:
         self._reaching = [column[reaches] for column in whole]
 
     def _steps(self, from_ns: int, until_ns: int) -> tuple[int, int] | None:
-        began = (self._starts[:, 1] >= from_ns) & (self._starts[:, 1] < until_ns)
-        steps = self._starts[began, 0]
+        began_ns = self._starts[:, 1]
+        steps = self._starts[(began_ns >= from_ns) & (began_ns < until_ns), 0]
         return (int(steps.min()), int(steps.max())) if len(steps) else None
 
     def _carry(self, number: int, last: bool = False) -> None:
@@ -165,7 +164,6 @@ class SortedParts:
 _ROW_GROUP_ROWS = 200_000
 _FEW_BYTES = 16 << 20
 _NUMBER = re.compile(r'"errno":\s*"(\d{1,4})"')
-_FULL = "No space left"
 
 
 class Writer:
@@ -188,8 +186,7 @@ class Writer:
 
         temporary = path.with_suffix(".tmp")
         target = str(temporary).replace("'", "''")
-        own = duckdb.connect() if rows.nbytes > _FEW_BYTES else nullcontext(self._few)
-        with own as database:
+        with duckdb.connect() if rows.nbytes > _FEW_BYTES else nullcontext(self._few) as database:
             database.execute("SET enable_progress_bar = false")
             database.register("rows", rows)
             ordered = f'FROM rows ORDER BY "{order}"' if order else "FROM rows"
@@ -212,7 +209,7 @@ def _not_written(path: Path, temporary: Path, error: duckdb.Error) -> Exception:
     said = str(error)
     if temporary.name in said and (number := _NUMBER.search(said)):
         return OSError(int(number[1]), os.strerror(int(number[1])), str(path))
-    if temporary.name in said and _FULL in said:
+    if temporary.name in said and "No space left" in said:
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     if "offload" in said or "temp_directory" in said:
         return RltraceError(
@@ -228,7 +225,6 @@ _Seen = tuple[int, NDArray[np.bool_], Ints, Ints]
 
 _ONE_OF = 256  # rows, the start of one is kept, to say where a part of so many rows ends
 _MOST_LEFT = 1_000
-_STEP_COLUMNS = ("step", "start_ns", "end_ns")
 _NO_TIMES, _NO_STEPS = np.empty(0, np.int64), np.empty((0, 4), np.int64)
 
 
@@ -332,7 +328,7 @@ class Surveyed:
         number = self._files.number_of(self.batches.who)
         for columns in self.batches.each(of_steps):
             named = dict(zip([c.name for c in self._table.columns], columns, strict=True))
-            times = [self._unix(named[name]) for name in _STEP_COLUMNS[1:]]
+            times = [self._unix(named[name]) for name in ("start_ns", "end_ns")]
             of_whom = np.full(len(times[0]), number, np.int64)
             rows.append(np.stack([named["step"].astype(np.int64), *times, of_whom], axis=1))
         return np.concatenate(rows)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,13 +70,9 @@ class Stored:
 
     def count(self, name: str) -> int:
         """How many rows of a table are shown. Errors: `RltraceError` where they cannot be read."""
-        import duckdb
-
-        try:
+        with reading(self._files.path / PARQUET / name):
             counted = f"SELECT count(*) FROM ({self.near(name)})"
             count: int = self._connect().execute(counted).fetchall()[0][0]
-        except duckdb.Error as error:
-            raise unreadable(self._files.path / PARQUET / name, error) from None
         return count
 
     def steps(self) -> list[str]:
@@ -97,9 +94,22 @@ class Stored:
         return self._shown(name, self._rows_of(files, (*TABLES[name].columns, PROCESS)))
 
     def rest(self, name: str) -> str | None:
-        """What is shown of the segments of a table; None where nothing is read from them."""
-        rest = self._rest(name)
-        return None if rest is None else self._shown(name, rest)
+        """What is shown of a table's segments; None: none is read. A newer table is empty."""
+        manifest = self.manifest
+        if name not in self._files.rest and (manifest is None or manifest.tables[name]):
+            return None
+        if name not in self._registered:
+            import pyarrow as pa
+
+            self._registered.add(name)
+            names = [column.name for column in (*TABLES[name].columns, PROCESS)]
+            named = zip(names, self.columns(name), strict=True)
+            loaded = pa.table({of: pa.array(values) for of, values in named})
+            self._connect().register(f"stored_{name}", loaded)
+            known = len(self._files.processes), len(self._files.names)
+            if known != self._published:  # the table may bring new ones
+                self.publish(self._connect())
+        return self._shown(name, f"stored_{name}")
 
     def about_rows(self) -> int:
         """How many rows there are in all tables, about; no file is read for it."""
@@ -109,16 +119,12 @@ class Stored:
 
     def publish(self, database: duckdb.DuckDBPyConnection) -> None:
         """Makes the known processes and names. Errors: `RltraceError` for a file without names."""
-        import duckdb
-
         files = self._files
         publish_processes(database, files.processes)
         if self.manifest is not None and not files.rest:
             path = self.manifest.names
-            try:
+            with reading(path):
                 database.execute(f"CREATE OR REPLACE VIEW names AS {names_in(database, path)}")
-            except duckdb.Error as error:
-                raise unreadable(path, error) from None
         else:
             publish_names(database, files.names)
         self._published = len(files.processes), len(files.names)
@@ -137,24 +143,6 @@ class Stored:
     def _rows_of(self, files: Sequence[Path], columns: Sequence[Column]) -> str:
         processes = 0 if self.manifest is None else len(self.manifest.processes)
         return rows_of(self._connect(), files, columns, processes)
-
-    def _rest(self, name: str) -> str | None:
-        """The table of what is read from segments, if any; one newer than the manifest is empty."""
-        manifest = self.manifest
-        if name not in self._files.rest and (manifest is None or manifest.tables[name]):
-            return None
-        if name not in self._registered:
-            import pyarrow as pa
-
-            self._registered.add(name)
-            names = [column.name for column in (*TABLES[name].columns, PROCESS)]
-            named = zip(names, self.columns(name), strict=True)
-            loaded = pa.table({of: pa.array(values) for of, values in named})
-            self._connect().register(f"stored_{name}", loaded)
-            known = len(self._files.processes), len(self._files.names)
-            if known != self._published:  # the table may bring new ones
-                self.publish(self._connect())
-        return f"stored_{name}"
 
 
 def publish_processes(
@@ -252,8 +240,7 @@ def check_rows(database: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> No
 
 def check_stated(rows: int, paths: Sequence[Path]) -> None:
     """Errors: `RltraceError` where these files cannot have so many rows."""
-    most = MOST_SMALL_ROWS + ROWS_OF_BYTE * sum(path.stat().st_size for path in paths)
-    if rows > most:
+    if rows > MOST_SMALL_ROWS + ROWS_OF_BYTE * sum(path.stat().st_size for path in paths):
         raise RltraceError(f"{paths[0]} is no table of rltrace: it states {rows:,} rows")
 
 
@@ -315,18 +302,26 @@ def unreadable(path: Path, error: Exception) -> RltraceError:
     return RltraceError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}")
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Errors: `RltraceError` where DuckDB cannot read what lies there."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise unreadable(path, error) from None
+
+
 def table_columns(manifest: CompactManifest, table: str) -> dict[str, NDArray[Any]]:
     """The columns of a table, `process` among them. Errors: `RltraceError` where it is none."""
     import duckdb
 
     paths = [part.path for part in manifest.tables[table]]
     columns = (*TABLES[table].columns, PROCESS)
-    try:
-        with duckdb.connect() as database:
-            rows = rows_of(database, paths, columns, len(manifest.processes))
-            found = database.execute(f"FROM {rows}").fetchnumpy()
-    except duckdb.Error as error:
-        raise unreadable(paths[0].parent, error) from None
+    with reading(paths[0].parent), duckdb.connect() as database:
+        rows = rows_of(database, paths, columns, len(manifest.processes))
+        found = database.execute(f"FROM {rows}").fetchnumpy()
     unknown = {column.name: np.nan if column.kind in "fd" else -1 for column in columns}
     return {
         column.name: np.ma.filled(found[column.name], unknown[column.name]).astype(column.kind)
@@ -338,11 +333,8 @@ def name_texts(path: Path) -> list[str]:
     """The text of each name id in a file. Errors: `RltraceError` for one that holds no names."""
     import duckdb
 
-    try:
-        with duckdb.connect() as database:
-            rows = database.execute(names_in(database, path)).fetchall()
-    except duckdb.Error as error:
-        raise unreadable(path, error) from None
+    with reading(path), duckdb.connect() as database:
+        rows = database.execute(names_in(database, path)).fetchall()
     texts = dict(rows)
     try:
         return [str(texts[number]) for number in range(len(rows))]  # no gaps, none twice

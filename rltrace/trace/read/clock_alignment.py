@@ -147,8 +147,7 @@ def align(
 def _through(known: NodeClock, node: str, measured: list[Exchange]) -> NodeClock:
     measured = sorted(measured, key=lambda e: e.at_ns)
     at_ns = np.array([e.at_ns for e in measured], np.int64)
-    at_known_ns = np.array([e.at_ns + e.offset_ns for e in measured], np.int64)
-    shift_ns = known.to_unix(at_known_ns) - at_ns
+    shift_ns = known.to_unix(np.array([e.at_ns + e.offset_ns for e in measured], np.int64)) - at_ns
     base_ns = int(shift_ns[0])
     bound_ns = known.bound_ns + max((e.rtt_ns + 1) // 2 for e in measured)
     return NodeClock(node, base_ns, at_ns, (shift_ns - base_ns).astype(float), bound_ns)

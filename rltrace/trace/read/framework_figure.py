@@ -50,9 +50,8 @@ ANY_VERSION = "unknown version"
 
 def satisfies(version: str, wanted: str) -> bool:
     """Whether a version lies in a range. An unknown version does, and any does in an empty range.
-    Where a log tells only a few (`0.8 or later`, `0.9.6 or 0.9.7`, `ANY_VERSION`), all of them have
-    to. Suffixes (`rc1`, `+cpu`) do not count. Errors: `ValueError` for a range that cannot be
-    read."""
+    Where a log tells a few (`0.8 or later`, `0.9.6 or 0.9.7`, `ANY_VERSION`), all of them have to.
+    Suffixes (`rc1`, `+cpu`) do not count. Errors: `ValueError` for a range that cannot be read."""
     few = {"older": ["0"], "later": ["9999"]}.get(version.rpartition(" or ")[2], [])
     told = ["0", "9999"] if version == ANY_VERSION else [*_NUMBERS.findall(version)[:2], *few]
     several = version == ANY_VERSION or " or " in version

@@ -198,9 +198,8 @@ class RunProcesses(ABC):
         self.processes[number : number + 1] = [process]
 
     def _known_of(self, who: str) -> dict[str, Any] | None:
-        """What the name of a process without a file says: its node and start, where its host has a
-        known process; nothing in a run without any file of a process. None where it is of another
-        run: it ran on another host, or at another time."""
+        """What the name of a process without a file says where its host has a known process; {} in
+        a run without such files; None where it ran on another host or at another time: not here."""
         named = _WHO.fullmatch(who)
         known = [process for process in self.processes if process.who in self._facts]
         seen = [(one[1], process) for process in known if (one := _WHO.fullmatch(process.who))]
@@ -214,8 +213,7 @@ class RunProcesses(ABC):
                 return {}
             at_ns = clock.moment(start_ns)
             is_after = not isinstance(began, int) or at_ns >= began - _SLACK_NS
-            is_before = not isinstance(ended, int) or at_ns <= ended + _SLACK_NS
-            if is_after and is_before:
+            if is_after and (not isinstance(ended, int) or at_ns <= ended + _SLACK_NS):
                 place = {"node": process.node, "host": process.host}
                 return {**place, "pid": pid, "start_ns": start_ns}
         return None
@@ -231,12 +229,9 @@ class RunProcesses(ABC):
         """A problem of a process, with its time in the run where that is known."""
         at, number = problem.get("monotonic_ns"), self._numbers.get(who)
         clock = None if number is None else self.clocks.get(self.processes[number].node)
-        if at is None or clock is None:
-            return problem
-        return {**problem, "real_ns": clock.moment(at)}
+        return problem if at is None or clock is None else {**problem, "real_ns": clock.moment(at)}
 
 
-_UNKNOWN = "?"
 _MISSING = -2
 LARGEST_ID = 1 << 20  # of a name: ids go up by one, to 20,000 names of a process at most
 Tell = Callable[[str, str, str], None]  # what cannot be read: its kind, its file, and why
@@ -271,7 +266,7 @@ class FollowedNames:
             self._read(who)
             found = self._looked_up(who, ids)
         if found.min(initial=-1) == _MISSING:  # not remembered: the line may still come
-            found[found == _MISSING] = self._number(_UNKNOWN)
+            found[found == _MISSING] = self._number("?")
         return found
 
     def _looked_up(self, who: str, ids: NDArray[Any]) -> NDArray[np.int32]:
@@ -350,13 +345,9 @@ def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
             rows[table] += count
             size_bytes += size
             is_shipped &= shipped
+            at_ns = newest_ns if clock is None else clock.moment(newest_ns)
             if table == CAPTURED_TOKENS.name:
-                tokens_until_ns = max(tokens_until_ns, unix_of(clock, newest_ns))
+                tokens_until_ns = max(tokens_until_ns, at_ns)
             else:
-                until_ns = max(until_ns, unix_of(clock, newest_ns))
+                until_ns = max(until_ns, at_ns)
     return Dropped(dict(rows), size_bytes, until_ns, tokens_until_ns, is_shipped) if rows else None
-
-
-def unix_of(clock: NodeClock | None, time_ns: int) -> int:
-    """A node's time as Unix ns; unchanged where the clock is not known."""
-    return time_ns if clock is None else clock.moment(time_ns)

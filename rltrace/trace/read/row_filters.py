@@ -49,7 +49,7 @@ def end_what_was_left(columns: Columns) -> None:
     ended. It gets no length, as that is unknown. Steps stay open: one that failed has no end.
     `columns` are those of spans, and the process of each."""
     names = ("start_ns", "end_ns", "stage", "lane")
-    start, end, stage, lane = (columns[SPANS.index(name)] for name in names)
+    start, end, stage, lane = (columns[SPANS.find(name)] for name in names)
     process = columns[-1]
     is_open = (end < 0) & (stage != Stage.STEP)
     if not is_open.any():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltrace.trace import run_dir
-from rltrace.trace.compact.stored_rows import Stored, pattern_of, quoted, unreadable
+from rltrace.trace.compact.stored_rows import Stored, pattern_of, quoted, reading, unreadable
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.liveness import OUTLIVED, command_s, described_alive
 from rltrace.trace.read.clock_alignment import NodeClock, read_reach
@@ -33,7 +33,7 @@ from rltrace.trace.read.sql_views import (
     only_asks,
     refused,
 )
-from rltrace.trace.read.trajectory_ids import WEIGHTS, reward_weights, weights_table
+from rltrace.trace.read.trajectory_ids import WEIGHTS, weights_table
 from rltrace.trace.schema import EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
@@ -132,13 +132,9 @@ class OpenedRun(Tables):
 
     def step_rows(self) -> list[tuple[int, int, int, int]]:
         """All spans of steps, `(step, start_ns, end_ns or -1, process)`, by their start."""
-        import duckdb
-
-        try:
+        with reading(self.path / run_dir.PARQUET):
             rows = f"{' UNION ALL '.join(self._stored.steps())} ORDER BY start_ns"
             steps: list[tuple[int, int, int, int]] = self._database.execute(rows).fetchall()
-        except duckdb.Error as error:
-            raise unreadable(self.path / run_dir.PARQUET, error) from None
         return [step for step in steps if None not in step and 0 < step[1] < EVER_NS]
 
     def narrow(self, to: Range, cut_short: bool = False) -> None:
@@ -175,14 +171,12 @@ class OpenedRun(Tables):
 
     @cached_property
     def lasted_s(self) -> float | None:
-        """What the whole run lasted, whatever of it is shown, in seconds; None while that is not
-        known. That is `command_s`, or more, where the job outlived its command: until the last that
-        was recorded."""
+        """What the whole run lasted, whatever is shown, in seconds; None while that is not known:
+        `command_s`, or until the last that was recorded, where the job outlived its command."""
         if self.command_s is None or not self._outlived:
             return self.command_s
         whole = self if self.range is None else open_run(self.path)
-        until_ns = recorded_until(whole) - int(whole.meta["start_real_ns"])
-        return max(self.command_s, until_ns / 1e9)
+        return max(self.command_s, (recorded_until(whole) - int(whole.meta["start_real_ns"])) / 1e9)
 
     @property
     def shown_s(self) -> float | None:
@@ -204,8 +198,7 @@ class OpenedRun(Tables):
         return self._files.clocks.get(node)
 
     def rows(self, table: str) -> int:
-        """Number of stored rows of a table, of the whole run; without those that are hidden, as
-        details of their time were dropped."""
+        """Number of stored rows of a table, of the whole run, but for those of dropped details."""
         manifest = self._files.manifest
         if self.dropped is not None:
             return self._stored.count(table)
@@ -250,14 +243,12 @@ class OpenedRun(Tables):
             # Its threads read on while somebody here is at work on what they read before.
             database.execute("SET streaming_buffer_size = '32MB'")
         self._stored.publish(database)
-        database.register(WEIGHTS, weights_table(reward_weights(self.processes)))
+        database.register(WEIGHTS, weights_table(self.processes))
         return database
 
     @cached_property
     def _narrowed(self) -> Narrowed | None:
-        if self.range is None:
-            return None
-        return Narrowed(self._database, self._stored, self.range)
+        return None if self.range is None else Narrowed(self._database, self._stored, self.range)
 
     def _make(self, name: str) -> None:
         import duckdb

@@ -59,17 +59,13 @@ class RunFiles(RunProcesses):
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
         self.problems: list[dict[str, Any]] = []
         self.as_of_ns: int | None = None
-        self.manifest = readable_manifest(path)
-        self.rest = frozenset(
-            table
-            for table in TABLES
-            if self.manifest is None or self.manifest.has_rest(path, table)
-        )
+        manifest = self.manifest = readable_manifest(path)
+        self.rest = frozenset(t for t in TABLES if manifest is None or manifest.has_rest(path, t))
         known: list[str] = []
-        if self.manifest is not None and self.rest:
+        if manifest is not None and self.rest:
             from rltrace.trace.compact.stored_rows import name_texts
 
-            known = name_texts(self.manifest.names)
+            known = name_texts(manifest.names)
         super().__init__(path, meta, known)
         self.names = self._names.numbers
         self._read_processes()
@@ -111,7 +107,7 @@ class RunFiles(RunProcesses):
         if not there.all():
             columns = [column[there] for column in columns]
         if name == SPANS.name:
-            end = SPANS.index("end_ns")
+            end = SPANS.find("end_ns")
             columns[end][columns[end] > self.as_of_ns] = -1
         return columns
 

@@ -277,7 +277,7 @@ class GrowingSegment:
         self.given = 0
         self._stream = Stream(table)
         self._batches: list[_FollowedBatch] = []
-        self._newest = _Newest()
+        self.newest_ns = 0  # by the clock of its process
 
     @property
     def unfinished(self) -> Columns:
@@ -299,7 +299,7 @@ class GrowingSegment:
             if status.st_size < self._stream.end:
                 raise CutError("it became shorter")
             for place in self._stream.batches(file, status.st_size):
-                self._batches.append(_FollowedBatch(self.table, place, self._newest))
+                self._batches.append(_FollowedBatch(self, place))
             last = self._batches[-1:]
             found = [batch.poll(file, batch not in last, final) for batch in self._batches]
             self._batches = [b for b in self._batches if not b.is_read or b in last]
@@ -313,28 +313,20 @@ class GrowingSegment:
             os.close(file)
 
 
-class _Newest:
-    """The newest moment in a segment, by the clock of its process."""
-
-    at_ns = 0
-
-
 class _FollowedBatch:
-    """A record batch in a file: which of its rows have been read."""
+    """A record batch of a segment: which of its rows have been read."""
 
-    def __init__(self, table: Table, place: Place, newest: _Newest) -> None:
-        self._table = table
-        self._place = place
-        self._rows = place.rows
-        self._newest = newest
-        self._end = table.find("end_ns")
+    def __init__(self, segment: GrowingSegment, place: Place) -> None:
+        self._segment, self._table = segment, segment.table
+        self._place, self._rows = place, place.rows
+        self._end = self._table.find("end_ns")
         if self._end >= 0 and place.offsets[self._end] < 0:
             self._end = -1
         self._full_at = math.inf
         self._next = 0  # all slots before it are read, open, or holes
         self._holes = self._open = np.empty(0, np.int64)
         self._seen_ended = np.empty(0, np.bool_)
-        self.unfinished = joined(table, [])
+        self.unfinished = joined(self._table, [])
 
     @property
     def is_read(self) -> bool:
@@ -357,7 +349,7 @@ class _FollowedBatch:
         start, end = rows[0], rows[self._end]
         self._note(start, end)
         there, ended = start != 0, end != -1  # a span that was taken back is there no more
-        complete = ended & (end < self._newest.at_ns - SETTLED_NS)
+        complete = ended & (end < self._segment.newest_ns - SETTLED_NS)
         complete[: len(self._open)] |= ended[: len(self._open)] & self._seen_ended
         complete = there & (ended if final else complete)
         rest = there & ~complete
@@ -374,9 +366,8 @@ class _FollowedBatch:
         if full and time.monotonic() - self._full_at > _HOLES_S:
             holes = []
         while self._next < self._rows:
-            count = min(_LOOK_AHEAD, self._rows - self._next)
-            if to_the_end:
-                count = self._rows - self._next
+            left = self._rows - self._next
+            count = left if to_the_end else min(_LOOK_AHEAD, left)
             stored = values_at(file, self._table, self._place, 0, self._next, count) != 0
             if not to_the_end:
                 stored = stored[: int(np.flatnonzero(stored)[-1]) + 1 if stored.any() else 0]
@@ -391,7 +382,7 @@ class _FollowedBatch:
 
     def _note(self, *times: NDArray[Any]) -> None:
         for column in times:
-            self._newest.at_ns = max(self._newest.at_ns, int(column.max(initial=0)))
+            self._segment.newest_ns = max(self._segment.newest_ns, int(column.max(initial=0)))
 
     def _read(self, file: int, slots: _Slots) -> Columns:
         return [self._gather(file, i, slots) for i in range(len(self._place.offsets))]
@@ -404,8 +395,7 @@ class _FollowedBatch:
         ordered = slots[order]
         cuts = np.flatnonzero(np.diff(ordered) > _TOGETHER) + 1
         values = np.empty(len(slots), dtype(self._table, column))
-        every = np.arange(len(slots))
-        for part in np.split(every, cuts) if len(cuts) else [every]:
+        for part in np.split(np.arange(len(slots)), cuts):
             first, last = int(ordered[part[0]]), int(ordered[part[-1]])
             near = values_at(file, self._table, self._place, column, first, last - first + 1)
             values[order[part]] = near[ordered[part] - first]

@@ -16,8 +16,6 @@ from rltrace.trace.run_dir import ENDS
 from rltrace.trace.schema import TABLES
 from rltrace.trace.untrusted_files import own_files, own_lines, parsed
 
-_TORN = "torn-file"
-
 
 @dataclass(frozen=True)
 class Damaged:
@@ -33,7 +31,7 @@ def damaged(run: OpenedRun) -> tuple[Damaged, ...]:
     """Such processes of the job, as far as tables were read; no agents, with readings only."""
     tables: dict[str, list[str]] = {}
     for problem in run.problems:
-        if problem.get("what") == _TORN:
+        if problem.get("what") == "torn-file":
             table, _, name = str(problem.get("target", "")).partition("/")
             tables.setdefault(name.rsplit(".", 2)[0], []).append(table)
     return tuple(
@@ -81,9 +79,8 @@ REASONS = ("memory", "node", "process")
 @dataclass(frozen=True)
 class End:
     """How a process ended: with exit `code`, by `signal` (0: by itself, or nobody knows), which its
-    parent sent where it was `asked` (and it died of no other). `why` is what Ray said of an actor
-    whose end nobody wanted: "memory" (Ray ended it as memory ran out), "node" (its node died) or
-    "process" (it died itself)."""
+    parent sent where it was `asked` (and it died of no other). `why`: what Ray said of an actor
+    that nobody ended: "memory" (it ran out), "node" (that died) or "process" (it died itself)."""
 
     signal: int
     asked: bool

@@ -75,7 +75,12 @@ class Stream:
             if len(prefix) < PREFIX_BYTES:
                 self.is_cut = bool(prefix.strip(b"\0"))
                 return
-            length = message_bytes(prefix)
+            mark, length = struct.unpack("<Ii", prefix)
+            if not mark:  # space that was allocated for a message to come
+                self.is_cut = False
+                return
+            if mark != 0xFFFFFFFF or not 0 <= length <= MOST_METADATA_BYTES:
+                raise NotASegment("no Arrow stream")
             body = self.end + PREFIX_BYTES + length
             self.is_cut = body > size
             if not length or self.is_cut:
@@ -99,8 +104,7 @@ class Stream:
             return _Message(metadata, 0)
         if kind != RECORD_BATCH or self._columns is None:
             raise NotASegment("a message that no segment has")
-        rows, offsets = self._batch(metadata, at, body_bytes)
-        return _Message(metadata, body_bytes, rows, offsets)
+        return self._batch(metadata, at, body_bytes)
 
     def _of_table(self) -> list[int]:
         """The place of each column of the table among those of the file, or -1."""
@@ -113,8 +117,7 @@ class Stream:
                 raise NotASegment(f"column {column.name} has another type")
         return places
 
-    def _batch(self, metadata: bytes, at: int, body_bytes: int) -> tuple[int, tuple[int, ...]]:
-        """The rows of a batch, and where in its body the columns begin."""
+    def _batch(self, metadata: bytes, at: int, body_bytes: int) -> _Message:
         try:
             rows = _scalar(metadata, at, 0, "q")
             nodes = _pairs(metadata, _target(metadata, at, 1))  # length, nulls
@@ -140,7 +143,7 @@ class Stream:
             if values_bytes > length or not 0 <= begin <= body_bytes - values_bytes:
                 raise NotASegment(f"a batch of {rows:,} rows that are not there")
             offsets.append(begin)
-        return rows, tuple(offsets)
+        return _Message(metadata, body_bytes, rows, tuple(offsets))
 
 
 def values_at(file: int, table: Table, place: Place, column: int, first: int, count: int) -> Any:
@@ -200,23 +203,12 @@ class NotASegment(ValueError):
     """The bytes are no message of a segment."""
 
 
-def message_bytes(prefix: bytes) -> int:
-    """Bytes of the metadata after the prefix; 0: no message yet. Errors: `NotASegment`."""
-    mark, length = struct.unpack_from("<Ii", prefix)
-    if mark == 0:  # space that was allocated for a message to come
-        return 0
-    if mark != 0xFFFFFFFF or not 0 <= length <= MOST_METADATA_BYTES:
-        raise NotASegment("no Arrow stream")
-    return int(length)
-
-
 def header(metadata: bytes) -> tuple[int, int, int]:
     """`(kind of the message, length of its body, place of its header)`. Errors: `NotASegment`."""
     try:
         root = _reference(metadata, 0)
         kind = _scalar(metadata, root, 1, "B")
-        body = _scalar(metadata, root, 3, "q")
-        return kind, body, _target(metadata, root, 2)
+        return kind, _scalar(metadata, root, 3, "q"), _target(metadata, root, 2)
     except struct.error:
         raise NotASegment("a damaged message") from None
 
@@ -242,9 +234,7 @@ def _kind(data: bytes, at: int) -> str:
     type_ = _target(data, at, 3)
     if kind == TYPE_INT:
         return _INT_KINDS.get(_scalar(data, type_, 0, "i"), "")
-    if kind == TYPE_FLOAT:
-        return _FLOAT_KINDS.get(_scalar(data, type_, 0, "h"), "")
-    return ""
+    return _FLOAT_KINDS.get(_scalar(data, type_, 0, "h"), "") if kind == TYPE_FLOAT else ""
 
 
 def _u32(data: bytes, at: int) -> int:

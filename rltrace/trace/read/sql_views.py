@@ -229,7 +229,6 @@ _SPILLED = re.compile(r"\.tmp\b|temp_directory|create directory|No space left|di
 """DuckDB has no room for what does not fit into memory."""
 _EXTENSION = re.compile(r"install the required extension '(\w+)")
 """DuckDB needs an extension, which it may not install."""
-_NO_FILES = "No files found"
 NO_ROOM = (
     "this takes more memory than there is, and the working directory has no room for the rest: ask "
     "of fewer steps, or from a directory with room"
@@ -254,7 +253,7 @@ def failed(error: duckdb.Error) -> RltraceError | None:
         return RltraceError(NO_ROOM if "offload" in said else NO_MEMORY)
     if isinstance(error, duckdb.IOException) and _SPILLED.search(said):
         return RltraceError(f"{NO_ROOM} ({said.removeprefix(_IO)})")
-    is_query = isinstance(error, duckdb.IOException) and _NO_FILES in said
+    is_query = isinstance(error, duckdb.IOException) and "No files found" in said
     of_files = (duckdb.IOException, duckdb.SerializationException, duckdb.InternalException)
     if (isinstance(error, of_files) and not is_query) or type(error) is duckdb.Error:
         return RltraceError(f"a file of the run is damaged: {said.removeprefix(_IO)}")

@@ -144,8 +144,7 @@ def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int
         rest = f"{_CANDIDATES} SELECT samples FROM seen WHERE again IS NOT TRUE"
         return [n for (n,) in database.execute(rest).fetchall()]
 
-    changed = told_apart([GroupedSample(*row) for row in found], starts, sizes)
-    return table_of(changed, *_REGROUPED)
+    return table_of(told_apart([GroupedSample(*row) for row in found], starts, sizes), *_REGROUPED)
 
 
 def told_apart(
@@ -157,7 +156,10 @@ def told_apart(
     rounds: list[_Round] = []
     for _, of_id in groupby(samples, lambda one: one.group):
         rounds += _rounds(list(of_id), starts)
-    usual = _usual_size(sizes(), rounds) if any(one.open for one in rounds) else 0
+    usual = 0  # how large nearly all groups are of which nothing is open
+    if any(one.open for one in rounds):
+        known = sorted(sizes() + [len(one.samples) for one in rounds if not one.open])
+        usual = known[int(_USUAL_SIZE * (len(known) - 1))] if known else 0
     return [
         (sample.trajectory, -1 if unknown else _key(sample.group, one.number), one.number)
         for one in rounds
@@ -199,12 +201,6 @@ def _begins(now: _Round, one: GroupedSample, starts: Callable[[], list[int]]) ->
     else:
         later = False
     return None if later else False
-
-
-def _usual_size(others: list[int], rounds: list[_Round]) -> int:
-    """How large nearly all groups are of which nothing is open."""
-    sizes = sorted(others + [len(one.samples) for one in rounds if not one.open])
-    return sizes[int(_USUAL_SIZE * (len(sizes) - 1))] if sizes else 0
 
 
 def _key(group: int, number: int) -> int:
@@ -278,22 +274,18 @@ GIVEN_NAN = f"""(outcome = {int(Outcome.OK)} and case when isnan(value)
 """SQL over `raw_rewards`: a verdict that did not fail is a NaN of the job's."""
 
 
-def reward_weights(processes: Iterable[TracedProcess]) -> dict[str, float]:
-    """The weight of each component; one on which processes disagree has none."""
+def weights_table(processes: Iterable[TracedProcess]) -> pa.Table:
+    """The table `WEIGHTS`; a component on which processes disagree has none."""
+    import pyarrow as pa
+
     found: dict[str, set[float]] = {}
     for process in processes:
         for component, weight in (process.facts.get(WEIGHTS) or {}).items():
             name = component.encode("utf-8", "replace").decode()  # as names are read
             found.setdefault(name, set()).add(float(weight))
-    return {name: weights.pop() for name, weights in found.items() if len(weights) == 1}
-
-
-def weights_table(weights: dict[str, float]) -> pa.Table:
-    import pyarrow as pa
-
-    components = pa.array(list(weights), pa.string())
-    numbers = pa.array(list(weights.values()), pa.float64())
-    return pa.table({"component": components, "weight": numbers})
+    known = {name: weights.pop() for name, weights in found.items() if len(weights) == 1}
+    components = pa.array(list(known), pa.string())
+    return pa.table({"component": components, "weight": pa.array(known.values(), pa.float64())})
 
 
 _WEIGHTS = f"""weights AS (

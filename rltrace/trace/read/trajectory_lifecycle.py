@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from rltrace.trace.vocabulary import Fate, Phase, Stage
 
-_UNTOLD = """
-    updates as (
+UNTOLD = """create or replace table untold as with updates as (
         select min(start_ns) as begin_ns, arg_min(end_ns, start_ns) as done_ns,
                min(version) - 1 as before,
                min(version) >= 1 and arg_min(version, start_ns) = min(version)
@@ -34,8 +33,6 @@ _UNTOLD = """
         then before end as version,
         case when one_by_one then before end as before, done_ns
     from updates"""
-
-UNTOLD = f"create or replace table untold as with {_UNTOLD}"
 UNTOLD_UNKNOWN = """create or replace table untold as select null::bigint as begin_ns,
     null::int as version, null::int as before, null::bigint as done_ns"""
 """Table: what is of the version before the first update, and where nobody can tell."""

@@ -30,7 +30,6 @@ from rltrace.trace.transfer.store import (
     PackName,
     Store,
     apply,
-    has_run,
     parse_pack_name,
     unpack,
     unreached,
@@ -46,6 +45,7 @@ _NAMED = 5  # processes of a node that is told of
 _MOST_PARQUET_BYTES = 16 << 30
 _PLAIN = (*run_dir.FOLDERS, run_dir.DROPPED, run_dir.PARQUET)
 
+Problem = dict[str, str]
 Tell = Callable[[int, int], None]
 """Told how many bytes have come, and of how many."""
 
@@ -55,7 +55,7 @@ def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
     there is none, or it cannot be reached; OSError of the disk here."""
     try:
         store = Store(url)
-        if not has_run(store):
+        if store.get(run_dir.RUN_FILE) is None:
             runs = [n for n in store.folders() if store.get(f"{n}/{run_dir.RUN_FILE}") is not None]
             none = f"{store.url} holds no run"
             raise RltraceError(run_dir.folder_of_runs(store.url, runs) if runs else none)
@@ -116,7 +116,7 @@ def _bring(store: Store, folder: Path, tell: Tell) -> None:
 
 def _bring_merging(
     store: Store, folder: Path, sizes: dict[str, int], known: dict[str, Any], tell: Tell
-) -> list[dict[str, str]]:
+) -> list[Problem]:
     """As `_bring_packs`, which begins anew where the agent merges some meanwhile."""
     for _ in range(_MERGED_MEANWHILE):
         try:
@@ -128,7 +128,7 @@ def _bring_merging(
 
 def _bring_packs(
     store: Store, folder: Path, sizes: dict[str, int], known: dict[str, Any], tell: Tell
-) -> list[dict[str, str]]:
+) -> list[Problem]:
     """Applies the packs that are not yet; what is wrong with them."""
     streams: dict[str, list[PackName]] = {}
     for name in sizes:
@@ -202,9 +202,7 @@ def _lacking(folder: Path) -> list[Path]:
     return [path for path in files if told_in(path).get(SHIPPED) is False]
 
 
-def _bring_files(
-    store: Store, folder: Path, known: dict[str, Any], tell: Tell
-) -> list[dict[str, str]]:
+def _bring_files(store: Store, folder: Path, known: dict[str, Any], tell: Tell) -> list[Problem]:
     """Brings plain files of another size than before, and small ones always."""
     before: dict[str, int] = known.setdefault("files", {})
     found = {n: size for n, size in store.sizes(deep=True).items() if _is_plain(n)}
@@ -239,9 +237,7 @@ def _most_bytes(name: str) -> int:
     return MOST_FILE_BYTES if folder in TABLES else MOST_TEXT_BYTES
 
 
-def _not_whole(
-    folder: Path, whose: dict[str, str], run: Mapping[str, Any]
-) -> Iterator[dict[str, str]]:
+def _not_whole(folder: Path, whose: dict[str, str], run: Mapping[str, Any]) -> Iterator[Problem]:
     """What is missing of a run that is over: nodes that did not ship all, with processes."""
     for path in _lacking(folder):
         node = told_in(path)

@@ -30,9 +30,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, NODES, PROBLEMS, PROCESS, RUN_FILE
+from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, NODES, PROBLEMS, PROCESS
 from rltrace.trace.safe_open import opened, opener
 from rltrace.trace.schema import TABLES
+from rltrace.trace.segment import write_all
 from rltrace.trace.untrusted_files import parsed
 
 PACKS = "packs"
@@ -40,7 +41,6 @@ INSTALL = "pip install 'rltrace-toolkit[ship]'"
 
 _PACK_NAME = re.compile(r"([A-Za-z0-9_.~-]{1,150})\.(\d{1,19})\.(\d{8,12})-(\d{8,12})")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_LOCAL = ("file", "local")
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "oss", "ocilake", "oci", "hf"}
 _MOST_TOLD_BYTES = 1 << 20  # of a file that describes a run or a node
 _AT_ONCE = 16
@@ -60,14 +60,13 @@ def is_url(text: str) -> bool:
 
 def is_local(url: str) -> bool:
     """Whether it is on a disk that is mounted here."""
-    return urlsplit(url).scheme in _LOCAL
+    return urlsplit(url).scheme in ("file", "local")
 
 
 def check_url(url: str) -> str:
     """The URL without a last slash. Errors: `RltraceError` for credentials, or what is unknown."""
     if not is_url(url):
-        message = f"{url} is no URL: give one such as s3://bucket/runs or file:///mnt/runs"
-        raise WrongUsage(message)
+        raise WrongUsage(f"{url} is no URL: give one such as s3://bucket/runs or file:///mnt/runs")
     refuse_credentials(url)
     parts = urlsplit(url)
     if not (parts.netloc or parts.path.strip("/")):
@@ -268,10 +267,6 @@ def child(url: str, name: str) -> str:
     return f"{url.rstrip('/')}/{name}"
 
 
-def has_run(store: Store) -> bool:
-    return store.get(RUN_FILE) is not None
-
-
 def _below(path: str, folder: str) -> str:
     return str(path).rstrip("/").removeprefix(folder).strip("/")
 
@@ -293,7 +288,6 @@ _MAGIC = b"RLTPACK1"
 _DIGEST_BYTES = 16
 _LEVEL = 1  # most of what is shipped is space not used yet, which any level makes nothing of
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9_.~-]{1,200}")
-_REPLACED = (PROCESS,)
 _GROWING = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, *TABLES)
 
 
@@ -313,7 +307,7 @@ class Piece:
 
 def is_replaced(path: str) -> bool:
     """Whether a file is written anew as a whole; others grow or are filled."""
-    return path.partition("/")[0] in _REPLACED
+    return path.partition("/")[0] == PROCESS
 
 
 def pack(pieces: Iterable[Piece]) -> bytes:
@@ -360,10 +354,7 @@ def apply(pieces: Iterable[Piece], folder: Path) -> None:
             written.replace(path)
             continue
         with opened(path, os.O_WRONLY | os.O_CREAT) as file:
-            view, at = memoryview(piece.data), piece.offset
-            while view:
-                done = os.pwrite(file, view, at)
-                view, at = view[done:], at + done
+            write_all(file, piece.data, piece.offset)
 
 
 def can_hold(name: str) -> bool:
@@ -376,7 +367,7 @@ def _checked(piece: Piece, size: object) -> Piece:
     if not isinstance(piece.path, str) or type(piece.offset) is not int or type(size) is not int:
         raise NotAPack("a piece is not described as one")
     folder, slash, name = piece.path.partition("/")
-    if folder not in (*_REPLACED, *_GROWING) or not slash or not can_hold(name):
+    if folder not in (PROCESS, *_GROWING) or not slash or not can_hold(name):
         raise NotAPack(f"no run has a file {piece.path!r}")
     if len(piece.data) != size or piece.offset < 0 or piece.offset + size > MOST_FILE_BYTES:
         raise NotAPack(f"a piece of {piece.path} is not as long as it says")

@@ -302,8 +302,8 @@ def test_where_it_cannot_be_told_whether_places_are_kept_nothing_is_predicted() 
     """A worker that has two samples at once, and then four: each begins as another one ends, though
     four were there at once."""
     begin_s = np.concatenate([np.arange(60) / 2, 30 + np.arange(90) / 4])
-    found = places_of(np.zeros(150, np.int64), begin_s, begin_s + 1)
-    assert not found.sure
+    _, sure = places_of(np.zeros(150, np.int64), begin_s, begin_s + 1)
+    assert not sure
     unsure = workload(batch([4.0] * 4, env_s=9), steps=9, untold="who has a place")
     with pytest.raises(OffTheRun, match="who has a place is not known"):
         predict(lambda constants: unsure, [("env_latency", "0.5")])

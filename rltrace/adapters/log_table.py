@@ -27,6 +27,7 @@ In a table:
   figures    metric -> what it does not say by its name
   known      what is told by another name (reward, truncated, ...) -> metrics; the first counts
   settings   what to look for in the configuration that a console shows: name -> pattern
+  only_rl    what begins one of its metrics where it does more than train, as it then logs alike
   epochs     its console counts steps within each epoch
   beside     what the names of an evaluation's figures begin with, which is no step
   sums       metrics of a record that sums the training up, and is left out
@@ -44,7 +45,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -100,10 +101,6 @@ class Told:
     def timers(self) -> Mapping[str, Stage]:
         every = {**self.inside, **self.aside, **self.after}
         return {name: Stage[stage.upper()] for name, stage in every.items()}
-
-
-Tell = Callable[[Told, list[LogRecord], Mapping[str, str]], Told]
-"""What else the records and the settings tell of a trainer."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +12,6 @@ from typing import Any
 
 from rltrace.adapters.log_table import (
     LogRecord,
-    Tell,
     Told,
     code_of,
     has,
@@ -57,7 +57,7 @@ class Scheme:
         }
         merged["previous"] = own.get("previous", False)
         found = Told(own.get("name", ""), own.get("placement", ""), **merged)
-        tell: Tell | None = code_of(self.framework, "tell")
+        tell = code_of(self.framework, "tell")
         return found if tell is None else tell(found, records, settings)
 
 
@@ -91,7 +91,8 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
             f"{log.path} is no log of {scheme.name}'s trainer: it has no timer of its (what it has "
             f"begins with {', '.join(kinds[:6]) or 'nothing'})"
         )
-    if not names & signs_of(scheme.table):
+    only_rl = scheme.table.get("only_rl", "")
+    if not any(re.match(only_rl, name) for name in names):
         raise RltraceError(
             f"{log.path} has figures of training only, none of generation or of rewards: it is no "
             f"log of {scheme.name} doing RL"
@@ -152,19 +153,6 @@ def _by_difference(
             parts.append(Timed(Stage[rest.upper()], "the rest of the step", step.seconds - more_s))
         found.append(replace(step, inside=tuple(parts)))
     return tuple(found)
-
-
-_OF_ANY_TRAINING = {"train", "data", "checkpoint", "eval", "other"}
-
-
-def signs_of(table: Mapping[str, Any]) -> set[str]:
-    """Metrics that training without generation and rewards does not have."""
-    parts = (one.get(part, {}) for one in (table, *table.get("trainers", ())) for part in _TIMED)
-    timers = {n for part in parts for n, stage in part.items() if stage not in _OF_ANY_TRAINING}
-    return timers | {name for names in table.get("known", {}).values() for name in names}
-
-
-_TIMED = ("inside", "aside", "after")
 
 
 def _known(table: Mapping[str, Any], names: set[str]) -> dict[str, str]:

@@ -109,4 +109,6 @@ def looks_like(path: Path, framework: str) -> str:
         other = whose(read_log(path))
     except RltraceError:
         return ""
-    return f"it looks like a log of {name_of(other)}: rltrace import {other}" if other else ""
+    if other in (None, framework):
+        return ""
+    return f"it looks like a log of {name_of(str(other))}: rltrace import {other}"

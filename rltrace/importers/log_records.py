@@ -66,13 +66,6 @@ def split(values: Iterable[tuple[str, object]]) -> tuple[dict[str, float], dict[
     return metrics, not_finite
 
 
-def shown_number(shown: str) -> float | None:
-    try:
-        return float(shown)
-    except ValueError:
-        return None
-
-
 def plausible(records: Iterable[LogRecord]) -> tuple[list[LogRecord], list[str]]:
     """The records of steps that a run can have, without odd times; what to say of the others."""
     every = list(records)
@@ -201,12 +194,6 @@ def start_of(path: Path) -> bytes:
     """Its first bytes. Errors: OSError."""
     with open_given(path) as file:
         return file.read(_HEAD_BYTES)
-
-
-def text_start(path: Path) -> str:
-    """The first characters of a text's. Errors: as `text_of`."""
-    with text_of(path) as text:
-        return text.read(_HEAD_BYTES)
 
 
 def files_of(path: Path, mark: bytes, *patterns: str) -> list[Path]:

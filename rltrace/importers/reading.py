@@ -98,8 +98,8 @@ def _read(path: Path, framework: str, log: Log | None, job: int | None) -> Impor
             )
     if log is None:
         log = read_log(path, _settings(framework), table.get("like", framework))
-    log = _numbered_through(log) if table.get("epochs") else _one_job(log, job)
-    return read_durations(log, framework)
+    log = _numbered_through(log) if table.get("epochs") else log
+    return read_durations(_one_job(log, job), framework)
 
 
 def _of_objects(

@@ -14,7 +14,6 @@ import pytest
 
 from rltrace.adapters.log_table import LogRecord as Record
 from rltrace.importers.formats import wandb_files
-from rltrace.importers.formats.json_lines import COUNTED
 from rltrace.importers.reading import read_run
 from rltrace.testing.inside.importers import LONGEST_LINE, Log, crc32c, joined, read_log
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
@@ -81,8 +80,7 @@ TOO_LONG = '{"' + "x" * 3 * LONGEST_LINE
         # Figures in other forms.
         ("step:1 - a:1\n{'loss': 0.5, 'epoch': 0.1}\na line\n{'lr': 0.5}\n"
          '{"step": 2, "a": 2}\nstep:2 - a:2\n', {1: {"a": 1}, 2: {"a": 2}},
-         ["2 lines (the first is line 2): figures as another framework or logger writes them",
-          COUNTED]),
+         ["2 lines (the first is line 2): figures as another framework or logger writes them"]),
         # JSON of anything, behind a byte order mark, nested too deep, and longer than any line.
         ('\ufeff{"step": 1, "data": {"a": 1, "b": null, "c": true, "d": "x"}}\nnoise\n[]\n'
          '{"step": "x"}\n{"step": 2, "loss": 0.5}\n', {1: {"a": 1}, 2: {"loss": 0.5}},

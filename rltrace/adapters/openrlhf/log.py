@@ -12,7 +12,8 @@ GENERATION, BROADCAST, STEP = "timing/generation", "timing/broadcast", "timing/s
 
 _PLACEMENTS = {"True": "colocated", "False": "disaggregated"}
 _LOGGED_SINCE_0_9_8 = "rollout/num_samples"
-_SUM = 0.01  # TensorBoard keeps 24 bits of a number, and people round
+_ROUNDED = 3  # decimals
+_SUM = 1e-6  # TensorBoard keeps 24 bits of a number
 
 
 def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> Told:
@@ -54,6 +55,8 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
 
 
 def _is_sum(metrics: Mapping[str, float], parts: Mapping[str, str]) -> bool:
-    total = metrics.get(STEP)
-    parts_s = sum(max(metrics.get(name, 0.0), 0.0) for name in parts)
-    return total is None or math.isclose(total, parts_s, rel_tol=_SUM)
+    """Whether the total is the sum of the parts, as far as they are shown: people round."""
+    shown = [metrics[STEP], *(metrics[name] for name in parts)]
+    decimals = max(len(repr(value).partition(".")[2]) for value in shown)
+    rounded = 0.5 * len(shown) * 10.0**-decimals if decimals <= _ROUNDED else 0.0
+    return math.isclose(shown[0], sum(shown[1:]), rel_tol=_SUM, abs_tol=rounded)

@@ -140,7 +140,8 @@ class _Reader:
         self._open: _Open | None = None
         self._records: list[tuple[str, int, LogRecord]] = []  # whose form, in which line
         self._torn, self._elided, self._stepless = Counted(), Counted(), Counted()
-        self._last_is_torn, self._counted, self._before = False, 0, ""
+        self._last_is_torn, self._says_none = False, False
+        self._counted, self._before = 0, ""
         self._widths: set[int] = set()
         self._timed: list[LogRecord] = []
         self._timed_by, self._timed_is_whole = "", False
@@ -154,7 +155,7 @@ class _Reader:
         found, forms = self._found, Counter(form for form, _, _ in self._records)
         if self._timed and not forms[self._timed_by]:
             self._records += [(self._timed_by, 0, record) for record in self._timed]
-            forms, self._counted = Counter([self._timed_by]), 1
+            forms, self._says_none = Counter([self._timed_by]), True
         most = next((form for form, _ in forms.most_common(1)), "")
         found.framework = framework if framework and framework in forms else most
         foreign = Counted()
@@ -175,7 +176,7 @@ class _Reader:
             )
         if self._stepless.count:
             found.skipped.append(f"{self._stepless}: JSON without a step and numbers")
-        if self._counted:
+        if self._says_none:
             found.notes.append(json_lines.COUNTED)
         return found
 
@@ -388,13 +389,17 @@ class _Reader:
             return  # what sums the training up
         step = record.step
         if step is None:
-            stated = next((metrics[n] for n in table.get("numbers", ()) if n in metrics), None)
+            numbers = [metrics.pop(n) for n in table.get("numbers", ()) if n in metrics]
+            stated = next(iter(numbers), None)
             beside = all(name.startswith(tuple(table.get("beside", ()))) for name in names)
             if table.get("beside") and beside:
                 metrics = {n: v for n, v in metrics.items() if n != "epoch"}
             elif stated is None:
                 self._counted += 1
-            step = self._counted if stated is None else int(stated)
+                self._says_none = True
+            else:
+                self._counted = int(stated)
+            step = self._counted
         kept = LogRecord(step, metrics, not_finite=infinite)
         self._records.append((record.form.framework, record.at, kept))
 

@@ -44,12 +44,10 @@ Pairs = list[tuple[str, float | None]]
 def cleaned(line: str) -> str:
     """A line without colours, NULs, and what a program of Windows made of its UTF-8."""
     line = _ANSI.sub("", line) if "\x1b" in line else line
-    if "&" in line:
-        line = unescape(line)
-    line = line.translate(_TYPED)
     if "\u00e2" in line:
         with suppress(UnicodeError):
             line = b"".join(map(_as_cp1252, line)).decode()
+    line = (unescape(line) if "&" in line else line).translate(_TYPED)
     return line.rstrip().replace("\0", "")
 
 

@@ -10,7 +10,7 @@ In a table:
   marks      what one of its metrics, and none of another's, begins with
   like       the framework whose names it has kept
   console    how its console prints a step (`importers/formats/console.py` has the shapes)
-  labels     what its console calls a metric -> the metric
+  labels     what its console calls a metric -> the metric, with the framework's own prefix
   step       metrics with a step's length, in seconds; none: a step is as long as its parts
   previous   (of a trainer) that length is of the step before
   numbers    metrics that state the step's number, where the log's own counts something else
@@ -25,7 +25,8 @@ In a table:
   holds      timer -> those that run within it: what is left of it is its
   unknown    stage -> why no log has it
   figures    metric -> what it does not say by its name
-  known      what is told by another name (reward, truncated, ...) -> metrics; the first counts
+  known      reward, truncated, response_tokens, entropy, lag, longest_generation_s or
+             mean_generation_s -> metrics; the first counts
   settings   what to look for in the configuration that a console shows: name -> pattern
   only_rl    what begins one of its metrics where it does more than train, as it then logs alike
   epochs     its console counts steps within each epoch

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rltrace.adapters import find_adapters
-from rltrace.importers.log_detection import importers
 from rltrace.testing.inside.analysis import OBSERVABILITY, frameworks, wall_names
+from rltrace.testing.inside.importers import importers
 from rltrace.testing.inside.trace import satisfies
 from tests.adapters.record_options import FOLDER, named
 from tests.adapters.settings import name, not_taken, plain, settings_file, settings_files

@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from rltrace.adapters.log_table import table_of
 from rltrace.adapters.openrlhf.hooks import HOOKS
+from rltrace.testing.inside.adapters import table_of
 from rltrace.testing.inside.trace import satisfies
 from tests.adapters.sources import OPENRLHF
 

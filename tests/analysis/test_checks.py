@@ -87,7 +87,7 @@ def test_where_most_of_the_time_is_between_the_steps_no_wall_binds(tmp_path: Pat
 
     found = summary_of(tmp_path / "most", driver(8)).verdict
     assert (found.first, found.balanced) == (None, False)
-    assert "77 % of the time passes between the steps, mostly in eval" in found.because
+    assert "77 % of the time passes between the steps, in eval" in found.because
     some = summary_of(tmp_path / "some", driver(0.5)).verdict
     assert [wall.name for wall in some.binding] == [ROLLOUT]
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from rltrace.adapters.log_table import LogRecord as Record
-from rltrace.adapters.log_table import log_tables, table_of
 from rltrace.adapters.table import TableAdapter
-from rltrace.importers.durations import Scheme
-from rltrace.importers.log_detection import MAPPED, importers
+from rltrace.testing.inside.adapters import LogRecord as Record
+from rltrace.testing.inside.adapters import log_tables, table_of
 from rltrace.testing.inside.hooks import Adapter, Hook
+from rltrace.testing.inside.importers import MAPPED, Scheme, importers
 from rltrace.testing.inside.trace import satisfies
 from tests.adapters.symbols import found_at, versions
 

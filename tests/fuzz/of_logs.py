@@ -9,13 +9,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from rltrace.importers.log_detection import MAPPED, importers
-from rltrace.importers.reading import read_run
 from rltrace.testing.inside.importers import (
+    MAPPED,
     ImportedRun,
     event_files,
+    importers,
     read_log,
     read_names,
+    read_run,
     write_run,
 )
 from rltrace.testing.inside.trace import TABLES, RunFiles, read_described

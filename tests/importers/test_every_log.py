@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.adapters.log_table import ns, whole
-from rltrace.importers.log_detection import MAPPED, importers
+from rltrace.testing.inside.adapters import ns, whole
+from rltrace.testing.inside.importers import MAPPED, importers
 from rltrace.testing.inside.run import Imported, import_log
 from rltrace.testing.inside.trace import UNREADABLE, WRONG_USAGE, RltraceError
 from tests.cli.conftest import invoke

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.adapters.log_table import LogRecord as Record
 from rltrace.importers.formats import wandb_files
-from rltrace.importers.reading import read_run
-from rltrace.testing.inside.importers import LONGEST_LINE, Log, crc32c, joined, read_log
+from rltrace.testing.inside.adapters import LogRecord as Record
+from rltrace.testing.inside.importers import LONGEST_LINE, Log, crc32c, joined, read_log, read_run
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
 from tests.importers.logs import FIXTURES, event, framed
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rltrace.importers.log_files import read_log
-from rltrace.importers.reading import read_run
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.importers import read_run
+from rltrace.testing.inside.trace import RltraceError
 
 HERE = Path(__file__).parent
 LOGS = [

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.adapters.log_table import LogRecord as Record
 from rltrace.adapters.openrlhf.log import BROADCAST, GENERATION, STEP
-from rltrace.importers.durations import read_durations
-from rltrace.importers.reading import read_run
-from rltrace.testing.inside.importers import ImportedRun, Log
+from rltrace.testing.inside.adapters import LogRecord as Record
+from rltrace.testing.inside.importers import ImportedRun, Log, read_durations, read_run
 from rltrace.testing.inside.report import headline
 from rltrace.testing.inside.trace import RltraceError, Stage
 from tests.importers.logs import FIXTURES, imported, lines, reasons, tau

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.adapters.log_table import log_tables, table_of
-from rltrace.importers.reading import read_run
+from rltrace.testing.inside.adapters import log_tables, table_of
 from rltrace.testing.inside.analysis import RunAnalysis, rank
-from rltrace.testing.inside.importers import ImportedRun, write_run
-from rltrace.trace.errors import RltraceError
+from rltrace.testing.inside.importers import ImportedRun, read_run, write_run
+from rltrace.testing.inside.trace import RltraceError
 
 if sys.version_info >= (3, 11):
     import tomllib

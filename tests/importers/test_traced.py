@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.adapters.log_table import SpanNames, log_tables
+from rltrace.testing.inside.adapters import SpanNames, log_tables
 from rltrace.testing.inside.analysis import is_laid_out
 from rltrace.testing.inside.run import import_log
 from rltrace.testing.inside.trace import Stage

@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 import rltrace
-from rltrace.adapters.log_table import LogRecord as Record
-from rltrace.importers.durations import read_durations
-from rltrace.importers.reading import read_run
+from rltrace.testing.inside.adapters import LogRecord as Record
 from rltrace.testing.inside.analysis import summarize
-from rltrace.testing.inside.importers import ImportedRun, Log, write_run
+from rltrace.testing.inside.importers import ImportedRun, Log, read_durations, read_run, write_run
 from rltrace.testing.inside.trace import Stage
 from tests.cli.conftest import invoke
 from tests.importers.logs import FIXTURES, imported

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.importers.reading import read_run
 from rltrace.testing.inside.importers import placed_events as placed
+from rltrace.testing.inside.importers import read_run
 from rltrace.testing.inside.run import import_log
 from rltrace.testing.inside.trace import Stage
 from tests.importers.logs import FIXTURES, imported, json_lines, metrics, reasons, tau

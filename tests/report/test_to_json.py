@@ -28,7 +28,7 @@ KEYS = {
         token_cost_ns""",
 }
 TOP = """schema schema_version run steps typical_step stages waits composition tail staleness
-    syncs goodput cascade freshness health reward signal coverage own_cost warnings
+    syncs goodput cascade freshness health reward signal coverage logged own_cost warnings
     own_figures probe verdict critical_path gpus"""
 
 

@@ -82,7 +82,7 @@ def parts_of(text: str, between: str) -> list[str]:
     """What stands between the signs, which have a space on one side at least: a minus has none."""
     sign = re.escape(between)
     around = rf"(?<=\s){sign}(?!\d)|{sign}(?=\s|$)|^{sign}(?!\d)"
-    return [part.strip() for part in re.split(sign if between == "," else around, text)]
+    return [part.strip() for part in re.split(sign if between in (",", " ") else around, text)]
 
 
 def items_of(text: str, between: str) -> tuple[Pairs, bool]:

@@ -19,6 +19,7 @@ from rltrace.testing.handmade_runs import at, process, rows, run_of, turns
 from rltrace.testing.inside.analysis import (
     MOST_ERROR,
     NO_MORE,
+    Bounds,
     Constants,
     OffTheRun,
     RunAnalysis,
@@ -101,18 +102,20 @@ def test_no_lever_of_the_list_gains_more_than_its_walls_cost(synthetic: Made) ->
     found = predict(workload_of(run), [("reward_latency", "0.1")])
     assert found.goodput_gain.value > 1.2
     few = tuple(replace(w, cost=replace(w.cost, share=0.1, low=0.05, high=0.1)) for w in walls)
-    cut = held(found, few, tools_hold=False)
+    cut = held(found, Bounds(few, 0.0, False))
     assert cut.gain.high == cut.goodput_gain.value == pytest.approx(1 / 0.9)
     assert cut.step_s.low == pytest.approx(0.9 * found.before_s)
     assert NO_MORE in cut.rests_on
     both = predict(workload_of(run), [("placement", "one-step-off")])
-    assert held(both, few, tools_hold=False) is both  # it does more than shorten a stage
+    assert held(both, Bounds(few, 0.0, False)) is both  # it does more than shorten a stage
     asked = CliRunner().invoke(main, ["whatif", str(run.path), "--json"])
     said = json.loads(asked.output)["predictions"]
-    most = most_gain(["reward_latency=0.5"], walls, tools_hold=False)
-    least = most_gain(["slots=x2"], walls, tools_hold=False)
-    assert most_gain(["slots=x2"], walls, tools_hold=True) > least > 1  # with time of tools
-    assert most_gain(["placement=async"], walls, tools_hold=False) == math.inf
+    most = most_gain(["reward_latency=0.5"], Bounds(walls, 0.0, False))
+    least = most_gain(["slots=x2"], Bounds(walls, 0.0, False))
+    assert most_gain(["slots=x2"], Bounds(walls, 0.0, True)) > least > 1  # with time of tools
+    # What is only put beside other work leaves the longest chain.
+    assert most_gain(["placement=one-step-off"], Bounds(walls, 0.8, False)) == 1.25
+    assert most_gain(["placement=async"], Bounds(walls, 0.0, False)) == math.inf
     tried = [one for one in said if one["levers"][0].startswith("reward_")]
     assert tried
     assert all(one["goodput_gain"]["high"] <= most + 1e-9 for one in tried)

@@ -210,7 +210,7 @@ def check_of(summary: Summary, fix: Fix) -> tuple[str, str]:
 
 
 def how(fix: Fix) -> str:
-    """`max_running=16 (now 8)`, or the move where no option makes it."""
+    """`--max-running 16 (now 8)`, or the move where no option makes it."""
     if not fix.setting:
         return fix.sized
     now = fix.now if isinstance(fix.now, str) else json.dumps(fix.now)
@@ -308,6 +308,7 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         yield f"  {number} {name:<{name_width}}{figures}{EFFORT[fix.effort]}"
         yield from (f"    {line}" for line in more)
         option = f"{how(fix)}   " if fix.setting else no_option
+        option = f"{setting_words(fix)}   " if fix.program else option
         risk = lowered(fix.risk.partition(". ")[0].rstrip("."))
         yield from wrapped(f"{option}risk: {risk}", width, " " * 6, " " * 6)[:2]
     yield from _notes(found, len(found.fixes) - len(shown), summary.steps.step_s.mean, width)

@@ -34,7 +34,8 @@ remax reinforce_plus_plus reinforce_plus_plus_baseline opo gspo dr_grpo bnpo lus
 group_norm online dpo distillation server group batch steps epoch best last console wandb
 tensorboard swanlab mlflow adamw adam sgd constant cosine linear sort reverse copy repeat
 expression lookup clip_cov kl_cov geo_mean sapo vespo dppo_tv dppo_kl
-plain truncated aipo"""
+plain truncated aipo ppo_trainer ppo_megatron_trainer one_step_off_ppo_trainer
+one_step_off_ppo_megatron_trainer fully_async_ppo_trainer fully_async_ppo_megatron_trainer"""
 WORDS = LAUNCHERS.union(_WORDS.split(), ("", "online dpo", REDACTED))
 """What settings are set to by a word, as far as it matters to anybody who reads them."""
 

@@ -5,16 +5,33 @@ OpenRLHF's sources are read, never imported (`make test-openrlhf` unpacks them).
 
 from __future__ import annotations
 
+import argparse
+import ast
 import re
+import runpy
+import sys
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
+
+import pytest
 
 from rltrace.testing.inside.analysis import WRAP_SYNC
 from rltrace.testing.inside.plugins import VERSIONS as WITH_SYNC
 from rltrace.testing.inside.trace import satisfies
 from tests.adapters.record_options import of_parser
-from tests.adapters.settings import Options, name, not_taken, settings_file, sources_of, takes
+from tests.adapters.settings import (
+    Options,
+    as_planned,
+    as_printed,
+    name,
+    not_taken,
+    settings_file,
+    sources_of,
+    takes,
+)
 from tests.adapters.sources import OPENRLHF
 
 SETTINGS: list[dict[str, Any]] = settings_file("openrlhf")["setting"]
@@ -78,3 +95,46 @@ def test_an_option_has_the_older_name_before_and_the_newer_one_since(version: st
 @OPENRLHF.each_version
 def test_options_take_the_values_that_settings_give_them(version: str) -> None:
     assert not_taken(SETTINGS, version, lambda setting: options(version)) == []
+
+
+@lru_cache
+def program(version: str) -> CodeType:
+    """What train_ppo_ray does before it trains: it parses, and refuses what does not fit. It imports
+    one file, which `hierarchize` is of."""
+    tree = ast.parse((sources(version) / "cli/train_ppo_ray.py").read_text("utf-8"))
+    main = next(node for node in tree.body if isinstance(node, ast.If))
+    body = [node for node in main.body if not isinstance(node, ast.ImportFrom)]
+    return compile(ast.Module(body, []), "train_ppo_ray", "exec")
+
+
+def read(version: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What OpenRLHF reads of a command line with engines and a reward function, as options."""
+    config = sources(version) / "utils/config.py"
+    named = runpy.run_path(str(config)) if "hierarchize" in program(version).co_names else {}
+    names = ["--reward.remote_url", "--vllm.num_engines"]
+    reward, engines = [BEFORE[one] for one in names] if satisfies(version, "<0.10.2") else names
+    words = [reward, "reward.py", engines, "1", *words]
+    trained: list[object] = []
+    monkeypatch.setattr(sys, "argv", ["train_ppo_ray", *words])
+    found = {**named, "argparse": argparse, "datetime": datetime, "train": trained.append}
+    exec(program(version), found)
+    assert len(trained) == 1
+    return {f"--{key}": value for key, value in vars(found["parser"].parse_args(words)).items()}
+
+
+@OPENRLHF.each_version
+def test_its_own_parser_reads_what_is_printed(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for setting, settings, words in as_printed("openrlhf", version):
+        known = read(version, words, monkeypatch)
+        assert {option: known[option] for option in settings} == settings, setting.option
+
+
+def test_its_own_parser_reads_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = OPENRLHF.versions[-1]
+    plans = list(as_planned("openrlhf"))
+    assert any("--train.async_enable" in settings for settings, _ in plans)
+    for settings, words in plans:
+        known = read(version, words, monkeypatch)
+        assert {option: known[option] for option in settings} == settings

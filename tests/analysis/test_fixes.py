@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rltrace.analysis.fixes.fixes import not_yet
+from rltrace.analysis.fixes.options import not_yet
 from rltrace.testing import Process, process, run_of, stating
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,

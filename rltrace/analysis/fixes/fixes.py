@@ -37,7 +37,6 @@ _GOOD = 1.02  # a gain below this is none
 _SLOW_LINK_GB_PER_S = 1.0  # about what one 10 Gbit/s link carries
 _LEAST_OF_UPDATE = 0.05
 _NOT_MUCH_LESS = 0.25
-_MOVES = "moves what was replayed is not known"
 _BETA = "a chance of success for each prompt, drawn from one beta distribution"
 _ESS_FALLS: tuple[str, ...] = (
     "ESS falls with each version of lag by one factor (low end) or faster (high end)",
@@ -203,8 +202,8 @@ def _fix(
     lever, rests = "", _ESS_FALLS
     why = move.no_number or "no lever of the what-if replay stands for this move"
     first = settings[0] if settings else None
-    if first and move.is_amount and not first.follows:
-        why = f"{first.option}={first.value} is an example, and by how much it {_MOVES}"
+    if move.lever and first and not first.follows:
+        why = f"how far {first.option} moves what would be replayed is not known"
     elif move.wall == FRESHNESS and move.lever == "lag_bound":
         lever = f"lag_bound={value}"
         gain = _of_freshness(analysis, float(value))

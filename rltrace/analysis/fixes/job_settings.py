@@ -244,13 +244,16 @@ def configuration(run: OpenedRun, framework: str, current: Mapping[str, Any]) ->
 
 
 def named_configuration(framework: str, words: Sequence[str]) -> str:
-    """The configuration that a command line names, or that its program reads; empty: neither."""
+    """The configuration that a command line names, where its options are known, or that its program
+    reads; empty: neither."""
     if framework not in forms():
         return ""
+    known = {name for one in frameworks()[framework] for name in one.config}
     for place, word in enumerate(words):
         option, _, name = word.partition("=")
-        if option in ("--config-name", "-cn"):
-            return name or "".join(words[place + 1 : place + 2])
+        name = name or "".join(words[place + 1 : place + 2])
+        if option in ("--config-name", "-cn") and name in known:
+            return name
     told = {word.removesuffix(".py").replace("/", ".") for word in words if "." in word}
     programs = forms()[framework].programs.items()
     return next((name for name, program in programs if told & {*program.split()}), "")

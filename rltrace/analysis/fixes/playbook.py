@@ -76,7 +76,7 @@ class FrameworkSetting:
     beside: str = ""
     span: tuple[str, ...] = ()
     less: bool = False
-    follows: bool = False
+    follows: bool = True
     older: tuple[tuple[str, Mapping[str, str]], ...] = ()
 
     def is_of(self, stated: Mapping[str, Any]) -> bool:
@@ -134,7 +134,7 @@ def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
 def _typed(entry: Mapping[str, Any]) -> dict[str, Any]:
     names = [name for name in ("source", "config", "span") if name in entry]
     listed = {n: (entry[n],) if isinstance(entry[n], str) else tuple(entry[n]) for n in names}
-    return {**entry, **listed, "follows": entry["value"] == PREDICTED}
+    return {**entry, **listed}
 
 
 def made_by_settings(move: Move) -> bool:
@@ -147,4 +147,8 @@ def settings_for(framework: str, version: str, move: Move) -> tuple[FrameworkSet
     key = move.settings_of or move.wall, move.move
     known = [one for one in frameworks().get(framework, ()) if (one.wall, one.move) == key]
     made = (one.in_version(version) for one in known if satisfies(version, one.versions))
-    return tuple(replace(one, less=one.less or move.less) for one in made)
+
+    def as_far(one: FrameworkSetting) -> bool:
+        return one.follows and (one.value == PREDICTED or not move.is_amount)
+
+    return tuple(replace(s, less=s.less or move.less, follows=as_far(s)) for s in made)

@@ -99,8 +99,8 @@ def test_options_take_the_values_that_settings_give_them(version: str) -> None:
 
 @lru_cache
 def program(version: str) -> CodeType:
-    """What train_ppo_ray does before it trains: it parses, and refuses what does not fit. It imports
-    one file, which `hierarchize` is of."""
+    """What train_ppo_ray does before it trains: it parses, and refuses what does not fit, without
+    its one import (of `hierarchize`)."""
     tree = ast.parse((sources(version) / "cli/train_ppo_ray.py").read_text("utf-8"))
     main = next(node for node in tree.body if isinstance(node, ast.If))
     body = [node for node in main.body if not isinstance(node, ast.ImportFrom)]

@@ -237,10 +237,11 @@ def configuration(run: OpenedRun, framework: str, current: Mapping[str, Any]) ->
         by_trainer = form.trainers.get(str(imported.get("trainer")), "")
         if told := str(imported.get("config") or by_trainer):
             return told
+    default, *others = form.programs or [""]
     known = [one.config for one in frameworks().get(framework, ()) if one.option in current]
-    programs = form.programs
-    fit = (name for name in programs if all(not one or name in one for one in known))
-    return next(fit, next(iter(programs), ""))
+    apart = [configs for configs in known if configs and default not in configs]
+    most = max(others, key=lambda name: sum(name in configs for configs in apart), default="")
+    return most if any(most in configs for configs in apart) else default
 
 
 def named_configuration(framework: str, words: Sequence[str]) -> str:

@@ -65,10 +65,11 @@ def options_for(move: Move, job: KnownJob, moved: str, spans: Sequence[str] = ()
 
     known = settings_for(job.framework, job.version, move)
     fit = [one for one in known if one.is_of(job.stated)]
-    here = [one for one in fit if one.is_in(job.config)]
+    here = [one for one in fit if job.stated or one.is_in(job.config)]
     slow = [one for one in here if not (one.span and spans) or shortened(one)]
     found = not_yet(tuple(sorted(slow, key=place)), moved, job.current)
-    apart = fit[0].config[0] if fit and not here else ""
+    other = [one.config[0] for one in known if not one.is_in(job.config)]
+    apart = other[0] if other and not here else ""
     return MoveOptions(found, known, forms()[job.framework].programs[apart] if apart else "")
 
 

@@ -249,7 +249,8 @@ def change_of_fix(fixes: Sequence[Fix], number: int | None) -> SettingsChange:
     """The change that a fix of the verdict stands for: the `number`th (from 1) or, without one, the
     first whose setting is known and whose gain is predicted. Errors: `RltraceError`."""
     if number is None:
-        able = [fix for fix in fixes if fix.setting and not any(map(is_rule, _values(fix)))]
+        told = [fix for fix in fixes if fix.setting]
+        able = [fix for fix in told if not any(map(is_rule, (fix.value, *fix.needs.values())))]
         if not able:
             said = "the verdict has no fix with a setting to try: give --set option=value"
             raise RltraceError(said, CANNOT_TELL)
@@ -277,10 +278,6 @@ def change_of_fix(fixes: Sequence[Fix], number: int | None) -> SettingsChange:
         # goodput, which is noisier, shows what it gains.
         return SettingsChange(name, settings, goodput, GOODPUT)
     return SettingsChange(name, settings, step)
-
-
-def _values(fix: Fix) -> list[Any]:
-    return [fix.value, *fix.needs.values()]
 
 
 def change_of_words(words: Sequence[str]) -> SettingsChange:

@@ -10,6 +10,7 @@ import ast
 import re
 import runpy
 import sys
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.testing.inside.analysis import WRAP_SYNC
+from rltrace.testing.inside.analysis import WRAP_SYNC, frameworks
 from rltrace.testing.inside.plugins import VERSIONS as WITH_SYNC
 from rltrace.testing.inside.trace import satisfies
 from tests.adapters.record_options import of_parser
@@ -35,7 +36,14 @@ from tests.adapters.settings import (
 from tests.adapters.sources import OPENRLHF
 
 SETTINGS: list[dict[str, Any]] = settings_file("openrlhf")["setting"]
-BEFORE: dict[str, str] = settings_file("openrlhf")["before_0_10_2"]
+OLDER = frameworks()["openrlhf"][0].older
+NEW_NAMES = {option for _, names in OLDER for option in names}
+
+
+def spelled(version: str, option: str) -> str:
+    """The name of an option in a version."""
+    one = replace(frameworks()["openrlhf"][0], option=option)
+    return one.in_version(version).option
 
 
 def sources(version: str) -> Path:
@@ -48,7 +56,8 @@ def options(version: str) -> Options:
     wrap`."""
     text = (sources(version) / "cli/train_ppo_ray.py").read_text("utf-8")
     known = {WRAP_SYNC: "flag", **of_parser(text)}
-    return known | {new: known[old] for new, old in BEFORE.items() if old in known}
+    older = {new: spelled(version, new) for new in NEW_NAMES}
+    return known | {new: known[old] for new, old in older.items() if old in known}
 
 
 def is_read(option: str, text: str) -> bool:
@@ -66,8 +75,8 @@ def is_there(version: str, setting: dict[str, Any]) -> bool:
     if option == WRAP_SYNC:
         return satisfies(version, WITH_SYNC) and "def broadcast_to_vllm(" in text
     kind = options(version).get(option)
-    spelled = BEFORE.get(option, option) if satisfies(version, "<0.10.2") else option
-    if kind is None or not is_read(spelled, text) or setting.get("where", "") not in text:
+    is_taken = is_read(spelled(version, option), text)
+    if kind is None or not is_taken or setting.get("where", "") not in text:
         return False
     return not kind.startswith("[") or takes(kind, setting["value"])
 
@@ -75,7 +84,7 @@ def is_there(version: str, setting: dict[str, Any]) -> bool:
 def test_an_older_name_is_of_an_option_that_a_setting_has_or_needs() -> None:
     used = {setting["option"] for setting in SETTINGS}
     used |= {option for setting in SETTINGS for option in setting.get("needs", {})}
-    assert set(BEFORE) <= used
+    assert used >= NEW_NAMES
 
 
 @OPENRLHF.each_version
@@ -88,8 +97,9 @@ def test_a_setting_is_there_in_the_versions_that_it_names_and_in_no_other(versio
 @OPENRLHF.each_version
 def test_an_option_has_the_older_name_before_and_the_newer_one_since(version: str) -> None:
     known = of_parser((sources(version) / "cli/train_ppo_ray.py").read_text("utf-8"))
-    others = BEFORE.keys() if satisfies(version, "<0.10.2") else BEFORE.values()
-    assert known.keys().isdisjoint(others)
+    for before, names in OLDER:
+        others = names.keys() if satisfies(version, f"<{before}") else names.values()
+        assert known.keys().isdisjoint(others)
 
 
 @OPENRLHF.each_version
@@ -111,8 +121,8 @@ def read(version: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> dic
     """What OpenRLHF reads of a command line with engines and a reward function, as options."""
     config = sources(version) / "utils/config.py"
     named = runpy.run_path(str(config)) if "hierarchize" in program(version).co_names else {}
-    names = ["--reward.remote_url", "--vllm.num_engines"]
-    reward, engines = [BEFORE[one] for one in names] if satisfies(version, "<0.10.2") else names
+    names = ("--reward.remote_url", "--vllm.num_engines")
+    reward, engines = (spelled(version, one) for one in names)
     words = [reward, "reward.py", engines, "1", *words]
     trained: list[object] = []
     monkeypatch.setattr(sys, "argv", ["train_ppo_ray", *words])

@@ -29,7 +29,6 @@ from tests.adapters.settings import (
 )
 from tests.adapters.sources import VERL
 
-SETTINGS: list[dict[str, Any]] = settings_file("verl")["setting"]
 needs_hydra = pytest.mark.elsewhere(find_spec("hydra") is None)
 PLUG_INS = {"rltrace": "verl.plugins"}
 """Values that verl has from a plug-in, and how it loads that."""
@@ -46,14 +45,20 @@ def config(version: str, config_name: str) -> Options:
     return {option: "float" if kind == "int" else kind for option, kind in kinds.items()}
 
 
-def config_of(setting: dict[str, Any]) -> str:
-    """The first of those that have it."""
-    return str(setting.get("config", ["ppo_trainer"])[0])
+@lru_cache
+def settings(version: str) -> list[dict[str, Any]]:
+    """What the file holds, by the names of a version, and the configurations of each."""
+    found: list[dict[str, Any]] = []
+    for raw, one in zip(settings_file("verl")["setting"], frameworks()["verl"], strict=True):
+        made = one.in_version(version)
+        needs, config = dict(made.needs), made.config or ("ppo_trainer",)
+        found.append({**raw, "option": made.option, "needs": needs, "config": config})
+    return found
 
 
 def known(version: str, setting: dict[str, Any]) -> Options:
     """Those of the configuration of a setting; what a setting adds is of any kind."""
-    found = config(version, config_of(setting))
+    found = config(version, setting["config"][0])
     option = setting["option"]
     return {**found, plain(option): "any"} if option.startswith("+") else found
 
@@ -62,7 +67,7 @@ def is_there(version: str, setting: dict[str, Any]) -> bool:
     """Whether a version knows an option, reads it, and takes the word that it is set to."""
     option = setting["option"]
     value = asked(setting)[option]
-    found = config(version, config_of(setting))
+    found = config(version, setting["config"][0])
     is_known = plain(option) in found
     if option.startswith("+"):  # only there can be added what is not there
         parent = plain(option).rpartition(".")[0]
@@ -76,13 +81,14 @@ def is_there(version: str, setting: dict[str, Any]) -> bool:
 
 @VERL.each_version
 def test_a_setting_is_there_in_the_versions_that_it_names_and_in_no_other(version: str) -> None:
-    wrong = [s for s in SETTINGS if is_there(version, s) != satisfies(version, s["versions"])]
+    known = settings(version)
+    wrong = [s for s in known if is_there(version, s) != satisfies(version, s["versions"])]
     assert [name(setting) for setting in wrong] == []
 
 
 @VERL.each_version
 def test_options_take_the_values_that_settings_give_them(version: str) -> None:
-    assert not_taken(SETTINGS, version, lambda setting: known(version, setting)) == []
+    assert not_taken(settings(version), version, lambda setting: known(version, setting)) == []
 
 
 def composed(version: str, config_name: str, words: list[str]) -> Any:

@@ -191,11 +191,10 @@ def _fix(
     value = move.value
     if move.lever == "lag_bound":  # below 1 actors wait for every update
         value = str(max(1, analysis.freshness.bound.safe_lag))
-    options = options_for(move, job, _moved(analysis, move.lever, value), spans)
-    settings = options.settings
-    if not (settings or options.program) and (
-        options.known or not (move.lever or not playbook.made_by_settings(move))
-    ):
+    settings, program = options_for(move, job, _moved(analysis, move.lever, value), spans)
+    has = playbook.settings_for(job.framework, job.version, move)
+    by_hand = move.lever or not playbook.made_by_settings(move)
+    if not (settings or program) and (has or not by_hand):
         return None
     found: Prediction | None = None
     gain: Estimate | None = None
@@ -228,7 +227,7 @@ def _fix(
             rests = (_BETA, *(rests or ("a sample costs what it costs now",)))
     return Fix(
         wall=move.wall, move=move.move,
-        size=move.size.format(value=lever.partition("=")[2]) if lever else "",
+        size=(move.size or "{value}" * move.is_amount).format(value=lever.partition("=")[2]) if lever else "",
         setting=first.option if first else "",
         value=first.value if first else None,
         needs=first.needs if first else {},
@@ -243,7 +242,7 @@ def _fix(
         effort=move.effort, risk=move.risk, watch=move.watch, source=move.source,
         now=job.current.get(first.option) if first else None,
         printed=printed(job.framework, {first.option: first.value, **first.needs}) if first else "",
-        program=options.program,
+        program=program,
     )  # fmt: skip
 
 

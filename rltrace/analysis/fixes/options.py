@@ -25,8 +25,8 @@ _RULE = re.compile(r"([xp])([0-9.]+)")
 
 @dataclass(frozen=True)
 class KnownJob:
-    """What is known of a job: `current`, the values of options as far as they are known; `stated`,
-    the same where the job states all of them (empty: it does not); and its configuration."""
+    """`current`: the values of options as far as they are known; `stated`: those of all, where the
+    job states them (empty: it does not); `config`: the name of its configuration."""
 
     framework: str
     version: str
@@ -42,20 +42,14 @@ def known_job(run: OpenedRun) -> KnownJob:
     return KnownJob(framework, version, current, stated, configuration(run, framework, current))
 
 
-@dataclass(frozen=True)
-class MoveOptions:
-    """`settings` make the move in the job and are not there yet: each with the value that it gets,
-    and in `needs` what has to be set with it and is not. `known`: the framework's, in any of its
-    configurations. `program` is where the first of them is read, if only another program does."""
-
-    settings: tuple[FrameworkSetting, ...]
-    known: tuple[FrameworkSetting, ...]
-    program: str = ""
-
-
-def options_for(move: Move, job: KnownJob, moved: str, spans: Sequence[str] = ()) -> MoveOptions:
-    """`moved` is what the move's lever was moved to, `spans` the long ones, of which a setting has
-    to shorten one (empty: not known). Those that follow the lever come first."""
+def options_for(
+    move: Move, job: KnownJob, moved: str, spans: Sequence[str] = ()
+) -> tuple[tuple[FrameworkSetting, ...], str]:
+    """Settings that make a move in the job and that it does not have, those that follow the lever
+    first: each with the value that it gets, and in `needs` what has to be set with it and is not.
+    Then the program that reads such settings, if only another one does. `moved` is what the move's
+    lever was moved to, `spans` the long ones, of which a setting has to shorten one (empty: any).
+    """
 
     def place(one: FrameworkSetting) -> tuple[bool, int]:
         return not one.follows, min(map(spans.index, shortened(one)), default=0)
@@ -70,7 +64,7 @@ def options_for(move: Move, job: KnownJob, moved: str, spans: Sequence[str] = ()
     found = not_yet(tuple(sorted(slow, key=place)), moved, job.current)
     other = [one.config[0] for one in known if not one.is_in(job.config)]
     apart = other[0] if other and not here else ""
-    return MoveOptions(found, known, forms()[job.framework].programs[apart] if apart else "")
+    return found, forms()[job.framework].programs[apart] if apart else ""
 
 
 def not_yet(
@@ -84,12 +78,11 @@ def not_yet(
         unmet = {k: v for k, v in one.needs.items() if not _meets(current.get(k), v)}
         return unmet | {k: v for k, v in exactly.items() if current.get(k) != v}
 
-    valued = (replace(one, value=_value(one, moved, current), needs=lacks(one)) for one in settings)
-    return tuple(one for one in valued if not one.is_reached(current.get(one.option)))
+    def valued(one: FrameworkSetting) -> FrameworkSetting:
+        value = set_to(one.option, one.value, moved, current)
+        return replace(one, value=value, needs=lacks(one))
 
-
-def _value(one: FrameworkSetting, moved: str, current: Mapping[str, Any]) -> Any:
-    return set_to(one.option, one.value, moved, current)
+    return tuple(s for s in map(valued, settings) if not s.is_reached(current.get(s.option)))
 
 
 def set_to(option: str, value: Any, moved: str, current: Mapping[str, Any]) -> Any:

@@ -17,7 +17,7 @@ class Move:
 
     `stage`: the one that it changes; where that was not seen there is nothing to do (empty: any).
     `lever` predicts it, of `whatif` or "samples" (empty: nothing does, and `no_number` says why);
-    `value` is what to try on it, `size` how far that is, in words (empty: it is there or not).
+    `value` is what to try on it, `size` how far that is, in words (empty: its number, if any).
     `effort` 1 is one option, 2 several, or devices, 3 another program, model or service. `saves`,
     of a weight update: "bytes" (fewer travel, or faster) or "pieces" (they travel in fewer).
     `settings_of`: the wall under which frameworks' settings have it (empty: its own). `less`: what
@@ -54,12 +54,8 @@ PREDICTED = "as predicted"
 
 @dataclass(frozen=True)
 class FrameworkSetting:
-    """An option of a framework that makes a move. `value` is an example, or `PREDICTED`; of numbers
-    more serve as well, or `less`. `config` are the configurations that have it (empty: all),
-    `where` is what its source has to say; `older` are names before a version. `needs` is what has
-    to be set with it, in some way; `exactly` what is, to just these values; `only` what the job has
-    to have. A job that states all its settings has the option, or the one `beside` it. `span` are
-    the spans that get shorter. `follows`: it does what the lever does, and as much of it."""
+    """An option of a framework that makes a move: an entry of a `settings.toml`, whose keys verl's
+    explains. `older` are names of options before a version."""
 
     wall: str
     move: str
@@ -124,17 +120,26 @@ def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
         told = [(key, names) for key, names in data.items() if key.startswith("before_")]
         older = tuple((k.removeprefix("before_").replace("_", "."), names) for k, names in told)
         settings = tuple(
-            FrameworkSetting(**_typed({"config": data.get("config", ()), **entry}), older=older)
+            FrameworkSetting(
+                **_typed({"config": _configurations(data, entry), **entry}), older=older
+            )
             for entry in data["setting"]
         )
         found |= dict.fromkeys((data["framework"], *data.get("also", ())), settings)
     return found
 
 
-def _typed(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _configurations(data: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
+    """Of a setting that names none: by how its option begins, or one that it needs."""
+    options = (entry["option"], *entry.get("needs", ()))
+    named = data.get("config_of", {}).items()
+    found = (configs for name, configs in named if any(one.startswith(name) for one in options))
+    return next(found, data.get("config", ()))
+
+
+def _typed(entry: dict[str, Any]) -> dict[str, Any]:
     names = [name for name in ("source", "config", "span") if name in entry]
-    listed = {n: (entry[n],) if isinstance(entry[n], str) else tuple(entry[n]) for n in names}
-    return {**entry, **listed}
+    return entry | {n: (entry[n],) if isinstance(entry[n], str) else tuple(entry[n]) for n in names}
 
 
 def made_by_settings(move: Move) -> bool:

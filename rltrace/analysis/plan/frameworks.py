@@ -39,6 +39,7 @@ class Framework:
     mixtures: bool = True
     launch: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)
+    launches_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ class Choice:
 
 @cache
 def catalogue() -> tuple[Framework, ...]:
-    return tuple(Framework(**entry) for entry in packaged("frameworks")["framework"])
+    entries = packaged("frameworks")["framework"]
+    options = {e["name"]: {key: e.get(key, {}) for key in ("launch", "figures")} for e in entries}
+    return tuple(Framework(**e, **options.get(e.get("launches_as"), {})) for e in entries)
 
 
 def choose(found: Plan) -> Choice:

@@ -140,7 +140,12 @@ _FACTORS = (
 
 def stated(args: Any) -> dict[str, Any]:
     updates = _updates_per_version(args)
-    return not_none(objective=_objective(args), drops_stale=False, updates_per_version=updates)
+    return not_none(
+        objective=_objective(args),
+        advantage=at(args, "algo.advantage.estimator", "advantage_estimator"),
+        drops_stale=False,
+        updates_per_version=updates,
+    )
 
 
 def _objective(args: Any) -> str:
@@ -210,6 +215,5 @@ def generated(call: Call) -> None:
         scores = [candidate.score for candidate in group]
         if group[0].tag in kept or lowest < sum(scores) / len(scores) < highest:
             continue  # the rest of an unfinished batch is dropped with it, by no filter
-        fate = Fate.ZERO_ADVANTAGE if min(scores) == max(scores) else Fate.FILTERED
         for candidate in group:
-            use(call, candidate.tag[0], fate, tokens=candidate.tokens)
+            use(call, candidate.tag[0], Fate.FILTERED, tokens=candidate.tokens)

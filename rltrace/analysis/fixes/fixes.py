@@ -227,7 +227,7 @@ def _fix(
             rests = (_BETA, *(rests or ("a sample costs what it costs now",)))
     return Fix(
         wall=move.wall, move=move.move,
-        size=(move.size or "{value}" * move.is_amount).format(value=lever.partition("=")[2]) if lever else "",
+        size=move.in_words.format(value=lever.partition("=")[2]) if lever else "",
         setting=first.option if first else "",
         value=first.value if first else None,
         needs=first.needs if first else {},

@@ -225,9 +225,10 @@ def _fix(
         else:
             gain = gain.and_then(found.goodput_gain) if found else None if off_the_run else gain
             rests = (_BETA, *(rests or ("a sample costs what it costs now",)))
+    size = (move.size or "{value}" * move.is_amount) if lever else ""
     return Fix(
         wall=move.wall, move=move.move,
-        size=move.in_words.format(value=lever.partition("=")[2]) if lever else "",
+        size=size.format(value=lever.partition("=")[2]),
         setting=first.option if first else "",
         value=first.value if first else None,
         needs=first.needs if first else {},
@@ -252,8 +253,8 @@ def _moved(analysis: RunAnalysis, lever: str, value: str) -> str:
     if lever != "tail_cap" or load is None or load.without_samples:
         return value
     tokens = np.concatenate([batch.tokens for batch in load.batches])
-    cap = float(np.quantile(tokens, float(value.removeprefix("p")) / 100))
-    return str(math.ceil(cap)) if tokens.max() > 1.5 else value  # 1 each where they are not known
+    are_known = tokens.max() > 1.5  # else 1 each
+    return str(math.ceil(np.percentile(tokens, float(value[1:])))) if are_known else value
 
 
 def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:

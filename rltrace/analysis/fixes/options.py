@@ -9,12 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rltrace.analysis.figures.devices import framework_of
-from rltrace.analysis.fixes.job_settings import (
-    configuration,
-    current_settings,
-    forms,
-    stated_settings,
-)
+from rltrace.analysis.fixes import job_settings
+from rltrace.analysis.fixes.job_settings import forms
 from rltrace.analysis.fixes.playbook import PREDICTED, FrameworkSetting, Move, settings_for
 from rltrace.analysis.whatif.workload import number_of
 from rltrace.trace.read.framework_figure import ANY_VERSION
@@ -38,8 +34,9 @@ class KnownJob:
 def known_job(run: OpenedRun) -> KnownJob:
     framework, version = framework_of(run)
     version = version or ANY_VERSION
-    current, stated = current_settings(run, framework, version), stated_settings(run)
-    return KnownJob(framework, version, current, stated, configuration(run, framework, current))
+    current = job_settings.current_settings(run, framework, version)
+    config = job_settings.configuration(run, framework, current)
+    return KnownJob(framework, version, current, job_settings.stated_settings(run), config)
 
 
 def options_for(

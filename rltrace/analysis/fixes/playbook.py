@@ -44,10 +44,6 @@ class Move:
         """Whether its lever is moved by a number, of which an option may be more or less."""
         return self.lever == "lag_bound" or self.value[1:].isdigit()
 
-    @property
-    def in_words(self) -> str:
-        return self.size or "{value}" * self.is_amount
-
 
 WRAP_SYNC = "rltrace wrap --sync"
 """The option of a setting that is none of the framework's, but of how its job is wrapped."""

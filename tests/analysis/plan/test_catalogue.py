@@ -119,7 +119,7 @@ LAGS = [
     (entry.name, option)
     for entry in catalogue()
     for option, figure in entry.figures.items()
-    if figure == "{lag_bound}"
+    if figure == "{lag_bound}" and option in {one.option for one in frameworks()[entry.adapter]}
 ]
 
 

@@ -105,7 +105,7 @@ DERIVED = {
 """Statements that make tables and views of others, by name."""
 
 IN_WORDS = (*TABLES, "steps", "stages", "lags", "captured", "grouped_trajectories")  # for people
-NAMED = (*TABLES, *DERIVED, ids.NAME, ids.WEIGHTS, RECORDED, "processes", "names")
+NAMED = (*TABLES, *DERIVED, ids.NAME, ids.WEIGHTS, ids.BASELINE, RECORDED, "processes", "names")
 """What a query can name, besides the tables of codes (`raw_`)."""
 
 

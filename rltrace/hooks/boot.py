@@ -225,10 +225,6 @@ def _load_adapter(framework: str, target: str) -> None:
     installation().load_adapter(framework, target)
 
 
-def _load_hooks() -> None:
-    installation().main_hooks()
-
-
 def _place() -> dict[str, Any]:
     """Rank and devices of this process, as far as its environment tells."""
     place: dict[str, Any] = {}
@@ -270,7 +266,7 @@ def _part(running: Program) -> str:
 def _watch_user_hooks(finder: ImportFinder, running: Program) -> None:
     modules = {module for module, _ in _entries(HOOKS_VARIABLE, ":")}
     for module in modules - {"__main__"}:
-        finder.before(module, _load_hooks)
+        finder.before(module, lambda: installation().main_hooks())
     if running.name.endswith(RAY_WORKER):
         return  # what runs as `__main__` there is Ray's; the driver's code comes by value
     mine = {"__main__", running.name, running.name + ".__main__"}

@@ -149,10 +149,6 @@ class Hook:
         return bool(self.dose) and self.stage is None and not (self.before or self.after)
 
     @property
-    def span_name(self) -> str:
-        return self.name or split_target(self.target)[1]
-
-    @property
     def stage_word(self) -> str:
         """The stage for people: a word, `"by call"`, or `""` when no span is recorded."""
         if callable(self.stage) or (self.stage is None and self.stages):

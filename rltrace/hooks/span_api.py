@@ -191,8 +191,7 @@ def _piecemeal(stage: object, name: object, step: Any, version: Any, *counts: An
 def step(number: int) -> Step:
     """One learner step. Either `with rltrace.step(n): ...`, or a call at the top of the loop, which
     ends the step before. Spans recorded in the process meanwhile belong to it. A step that an
-    exception leaves is a failed one, which no figure of a usual step has in it.
-    """
+    exception leaves is a failed one, which no figure of a usual step has in it."""
     recorder = _recorder._active
     if recorder is None:
         return _IDLE_STEP

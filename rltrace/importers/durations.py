@@ -28,8 +28,7 @@ from rltrace.trace.vocabulary import Stage
 
 
 def read_durations(log: Log, framework: str) -> ImportedRun:
-    """The run that a log of a framework tells of. Errors: `RltraceError` where there is nothing of
-    the framework's in it."""
+    """The run that a framework's log tells of. Errors: `RltraceError` where it holds none."""
     return lay_out(log, Scheme(framework, table_of(framework)))
 
 

@@ -58,8 +58,7 @@ def check_framework(log: Log, framework: str) -> None:
 
 
 def forms() -> Iterator[tuple[str, str, tuple[bytes, ...], dict[str, Any]]]:
-    """Forms that are one importer's own: its name, what the log is, what its first lines hold, and
-    what the framework's table says of it."""
+    """Forms of one importer: its name, what the log is, what it begins with, its table's entry."""
     for framework, table in log_tables().items():
         for entry in table.get("objects", ()):
             mark = entry["mark"].encode()
@@ -88,8 +87,7 @@ def told_by_files(folder: Path) -> str:
 
 
 def told_by_form(path: Path) -> str:
-    """The importer for a file of a form of its own; "" for a log of scalars. An array of events is
-    anybody's."""
+    """The importer for a file of a form of its own (events: anybody's); "" for a log of scalars."""
     found = [name for name, _, marks, entry in forms() if begins_with(path, *marks)]
     return found[-1] if found else ""
 

@@ -86,8 +86,7 @@ def mapped(
 
 
 def numbered(spans: Iterable[PlacedSpan]) -> tuple[PlacedSpan, ...]:
-    """The spans by time, a step once. If no step has a number, they are counted from 0 in each
-    process."""
+    """The spans by time, a step once; steps without any number are counted in each process."""
     ordered = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
     steps = list(_once(span for span in ordered if span.stage == Stage.STEP))
     if not any(span.step >= 0 for span in steps):

@@ -146,8 +146,7 @@ def traced_run(
 
 
 def write_run(path: Path, run: ImportedRun, version: str) -> None:
-    """Makes the run directory `path`; `version` is rltrace's. Errors: `RltraceError` where it
-    exists or cannot be written."""
+    """Makes the directory `path`; `version`: rltrace's. Errors: `RltraceError` where it cannot."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise WrongUsage(f"{path} is there already: name a new directory")

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_run(path: str | Path) -> Run:
-    """Opens a run directory, or a run at a URL. Errors: `RltraceError` when it is none, or newer
-    than this rltrace."""
+    """Opens a run directory, or a URL. Errors: `RltraceError` for none, or a newer rltrace's."""
     if isinstance(path, str) and "://" in path:
         from rltrace.trace.transfer.remote_runs import fetch
 

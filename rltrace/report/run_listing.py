@@ -45,8 +45,7 @@ def entries(paths: list[Path]) -> list[RunEntry]:
 
 
 def entries_at(url: str) -> list[RunEntry]:
-    """What is known of the runs in the folder at a URL without bringing them. Errors:
-    `RltraceError`."""
+    """What is known, without bringing them, of the runs at a URL. Errors: `RltraceError`."""
     from rltrace.trace.transfer.store import Store, child, unreached
 
     alive = Liveness()

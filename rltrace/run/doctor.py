@@ -106,8 +106,7 @@ class DoctorReport:
 
 
 def examine(run: Path | None = None) -> DoctorReport:
-    """Looks at this machine, at what is installed, and at a run. Errors: `RltraceError` when the
-    run cannot be opened."""
+    """Looks at this machine, what is installed, and a run. Errors: `RltraceError`: no such run."""
     from rltrace.analysis.alarms.alarm import ALARM
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.trace.read.run_losses import unreadable

@@ -29,8 +29,7 @@ _ANY_HEIGHT = 200
 
 
 def snapshot(path: Path) -> Snapshot:
-    """What is known of a run now. Errors: `RltraceError` when there is none, or it is over and
-    nothing of it can be read."""
+    """What is known of a run now. Errors: `RltraceError` where there is none to be read."""
     state = LiveState(path)
     time.sleep(_SETTLE_S)  # what was ending as it was read is complete by now
     state.poll()
@@ -45,8 +44,7 @@ def show_once(path: Path, console: Console) -> None:
 
 
 def watch(path: Path, console: Console, interval_s: float = INTERVAL_S) -> Job:
-    """Shows a run on the whole screen until somebody presses q or Ctrl-C; the job as of then.
-    Errors: as `snapshot`."""
+    """Shows a run until q or Ctrl-C is pressed; the job as of then. Errors: as `snapshot`."""
     state = LiveState(path, sparing=SPARING)
     shown = _checked(state)
     with _keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:

@@ -159,8 +159,7 @@ class TrainerConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> TrainerConfig:
-        """Settings by name, dashes or underscores. Errors: `TrainerError` for a name or a type that
-        does not exist."""
+        """Settings by name, dashes or underscores. Errors: `TrainerError`: unknown name or type."""
         known = {field.name: field for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for key, value in settings.items():

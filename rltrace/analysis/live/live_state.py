@@ -54,8 +54,7 @@ _TRAINED = word(Fate.TRAINED)
 class LiveState(Watched):
     """The run in `path`; figures are of the last `last` steady steps. Errors: `RltraceError` when
     there is no run. Call `poll` now and then, and `snapshot` for what is known. Who watches a job
-    for hours is `sparing`: once made, figures stay for that many times the CPU time that they took.
-    """
+    for hours is `sparing`: once made, figures stay that many times the CPU time that they took."""
 
     def __init__(self, path: Path, last: int = LAST_STEPS, sparing: float = 0.0) -> None:
         self._last = last

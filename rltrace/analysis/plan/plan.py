@@ -145,8 +145,7 @@ class Point:
 
 
 def asked(text: str) -> tuple[str, list[float]]:
-    """`gpus=16..256` (a dozen values, evenly by their logarithm) or `gpus=16,32,64` -> what, and
-    its values. Errors: `RltraceError`."""
+    """`gpus=16..256` (a dozen, evenly by logarithm) or `gpus=16,32` -> what, and its values."""
     what, _, given = text.partition("=")
     values: list[float] = []
     with suppress(ValueError):  # no numbers

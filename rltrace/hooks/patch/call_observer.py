@@ -12,7 +12,7 @@ from time import monotonic_ns
 from typing import Any
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.hook import Call, Hook, phase_code, stage_code
+from rltrace.hooks.hook import Call, Hook, phase_code, split_target, stage_code
 from rltrace.hooks.patch.safe_repr import describe
 from rltrace.trace.job_exceptions import Clock, clock, contained, from_outside
 from rltrace.trace.run_dir import STEP_FAILED
@@ -64,7 +64,7 @@ class Observer:
         self._stage = _NO_SPAN if callable(hook.stage) else stage_code(hook.stage)
         self._phase = phase_code(hook.phase)
         step = self._stage == Stage.STEP
-        self._name = STEP_SPAN if step else hook.span_name
+        self._name = STEP_SPAN if step else hook.name or split_target(hook.target)[1]
         self._reads = bool(hook.before or hook.after or callable(hook.stage) or step)
         self.depth = 0  # calls that are running, in all threads
         self.room = ROOM

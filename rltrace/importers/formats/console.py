@@ -70,9 +70,6 @@ class PrintedForm:
         """The metrics of a table's row, and their values."""
         return ((self.metric(name, section), value) for name, value in cells_of(row))
 
-    def is_known(self, name: str) -> bool:
-        return name in self.known
-
 
 @cache
 def printed_forms() -> tuple[PrintedForm, ...]:
@@ -128,8 +125,7 @@ def read(
     lines: Iterable[str], settings: Mapping[str, re.Pattern[str]], framework: str = ""
 ) -> PrintedLog:
     """The records of a console log, of the framework that is named if it has any, else of the one
-    that has most. `settings`: name -> pattern whose group 1 is looked for in all lines without
-    figures."""
+    with most. `settings`: name -> pattern, whose group 1 is looked for in lines without figures."""
     return _Reader(settings).read(lines, framework)
 
 
@@ -292,7 +288,7 @@ class _Reader:
         elif record.text:
             record.text = ""
         name = record.form.metric(match["name"], record.section)
-        is_known = record.form.is_known(name) or match["name"] in record.form.labels
+        is_known = name in record.form.known or match["name"] in record.form.labels
         if not match["lead"] and not is_known:
             return False
         value = shown_value(match["value"], match["unit"])
@@ -301,8 +297,7 @@ class _Reader:
         return True
 
     def _in_rows(self, record: _Open, line: str) -> bool:
-        """A row ends with its border: one that does not goes on in the next line, unless that is a
-        row of its own."""
+        """A row without a border at its end goes on in the next line, unless that is a row."""
         text = line.strip()
         is_row = text.startswith(_ROW)
         if record.text and (is_row or not text):
@@ -337,7 +332,7 @@ class _Reader:
             self._found.not_finite.update(not_finite)
             self._records.append(("", at, record))
             return
-        if json_lines.is_step(text):
+        if '"step"' in text and json_lines.looks_like(text):
             self._stepless.add(at)
         if text.startswith(tuple(BORDERS)):
             self._table(at, text)
@@ -349,7 +344,7 @@ class _Reader:
     def _table(self, at: int, text: str) -> None:
         """A row before which nothing said the step."""
         for form in printed_forms():
-            if form.shape == "rows" and any(form.is_known(n) for n, _ in form.cells(text, "")):
+            if form.shape == "rows" and any(n in form.known for n, _ in form.cells(text, "")):
                 self._close()
                 self._open = _Open(form, None, "", at=at)
                 self._in_rows(self._open, text)

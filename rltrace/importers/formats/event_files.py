@@ -35,8 +35,7 @@ def looks_like(start: bytes, name: str) -> bool:
 
 
 def read(path: Path, _settings: object) -> tuple[list[LogRecord], list[str], dict[str, str]]:
-    """The scalars of one event file, neighbours of one step as one record, and what was skipped; no
-    settings. Errors: OSError."""
+    """The scalars of an event file, neighbours of one step as one record, and what was skipped."""
     records: list[LogRecord] = []
     skipped: list[str] = []
     damaged = Counted()

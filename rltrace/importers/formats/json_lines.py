@@ -39,10 +39,6 @@ def looks_like(start: str) -> bool:
     return _OBJECT.match(start) is not None
 
 
-def is_step(line: str) -> bool:
-    return '"step"' in line and looks_like(line)
-
-
 def read(lines: Iterable[str]) -> tuple[list[LogRecord], list[str], Counter[str]]:
     """The records, what was skipped, and how often each metric was no finite number. Where none
     says its step they are counted, as far as they have a framework's metrics."""

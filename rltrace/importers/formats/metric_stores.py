@@ -57,8 +57,7 @@ def _of_trackio(row: Sequence[Any]) -> _Figure:
 
 
 def read_folder(path: Path) -> tuple[list[LogRecord], list[str]]:
-    """The same of MLflow's folder of a run: `time value step` a line, a file a metric. Errors:
-    OSError."""
+    """As of MLflow's folder: a file a metric, `time value step` a line each. Errors: OSError."""
     found: list[_Figure] = []
     odd = Counted()
     for file in sorted(one for one in (path / METRICS).rglob("*") if one.is_file()):

@@ -20,8 +20,6 @@ from rltrace.trace.schema import TABLES, WIDTH_BYTES, Column
 from rltrace.trace.untrusted_files import NONSENSE
 from rltrace.trace.vocabulary import OTLP_PREFIX, Stage, word
 
-"""What the names of rltrace's own attributes begin with (`rltrace.report.formats.otlp`)."""
-
 Attributes = dict[str, Any]
 _Found = tuple[Attributes, dict[str, Any]]
 """The attributes of what sent a span, and the span."""
@@ -142,8 +140,7 @@ _TOO_LARGE = {kind: 1 << 8 * width - 1 for kind, width in WIDTH_BYTES.items()}
 def _row(
     about: Attributes, span: dict[str, Any], attributes: Attributes
 ) -> PlacedSpan | PlacedRow | None:
-    """None for a span that is of no table. `about` are the attributes of what sent it. Errors:
-    `NONSENSE` where it is damaged."""
+    """None for a span of no table; `about`: what sent it. Errors: `NONSENSE` where damaged."""
     table = TABLES.get(str(attributes.get(f"{OTLP_PREFIX}table")))
     if table is None:
         return None

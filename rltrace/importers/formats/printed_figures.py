@@ -63,8 +63,7 @@ def _as_cp1252(sign: str) -> bytes:
 
 
 def bare(line: str, before: str) -> str:
-    """A line without what programs put before it, and without what stands there in the line in
-    which the record began."""
+    """A line without what programs put before it, as `before` in the record's first line."""
     if before and len(before) <= 120 and _masked(line[: len(before)]) == _masked(before):
         line = line[len(before) :]
         return line[1:] if line.startswith(" ") else line
@@ -105,7 +104,7 @@ def pairs_of(text: str) -> tuple[Pairs, bool]:
     pairs = [
         (name, _shown(value))
         for name, value, end in ((n, _first(n, v), e) for n, v, e in found)
-        if end and _is_number(value)
+        if end and re.fullmatch(VALUE, value.strip("'\""))
     ]
     return pairs, is_torn
 
@@ -125,10 +124,6 @@ def cells_of(text: str) -> Iterator[tuple[str, float]]:
 def _first(name: str, shown: str) -> str:
     """Of a step that is shown as `5/1000`, the 5."""
     return re.sub(r"^(['\"]?\d+)/\d+", r"\1", shown) if "step" in name else shown
-
-
-def _is_number(shown: str) -> bool:
-    return re.fullmatch(VALUE, shown.strip("'\"")) is not None
 
 
 def _shown(shown: str) -> float | None:

@@ -293,8 +293,7 @@ def join(*children: Child) -> Html:
 
 
 def tag(name: str, *children: Child, **attributes: Any) -> Html:
-    """An element; `class_` is `class`. Attributes of None or False are left out, True has no
-    value."""
+    """An element; `class_` is `class`. None or False leaves an attribute out, True has no value."""
     shown = []
     for key, value in attributes.items():
         if value is None or value is False:

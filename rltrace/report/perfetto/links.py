@@ -20,8 +20,7 @@ Link = tuple[int, Ints, int, Ints]  # kind and rows of where arrows begin, and o
 
 
 def linked(kinds: Sequence[Slices], of_part: Ints) -> tuple[tuple[Slices, ...], int]:
-    """Generations, verdicts, uses, versions, parts with their arrows, and the number of these.
-    `of_part` is as of `places`."""
+    """Generations to parts with their arrows, and the number of these; `of_part`: see `places`."""
     return with_arrows(kinds, [link for link in _links(kinds, of_part) if len(link[1])])
 
 

@@ -393,8 +393,7 @@ def _off_the_stack(start: Ints, end: Ints) -> NDArray[Any]:
 
 
 def factor(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
-    """The distinct integers in order, and the place of each row's: a sort of a million would be
-    dear."""
+    """The distinct integers in order, and the place of each row's, without a sort of a million."""
     if not len(values):
         return values, np.zeros(0, np.int64)
     low, high = int(values.min()), int(values.max())

@@ -215,8 +215,7 @@ _SLICES_AT_ONCE = 1 << 17  # events: enough for numpy to be quick, few enough to
 
 
 def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
-    """All events, encoded, chunk by chunk. A timestamp is the time since the last; the first is
-    0."""
+    """All events, encoded, by chunks. A timestamp is the time since the last; the first is 0."""
     shapes: Shapes = []
     events = _events(shapes, slices, points)
     time = np.concatenate([e.time for e in events])
@@ -249,8 +248,7 @@ def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
 
 @dataclass(frozen=True)
 class _Events:
-    """Time (Unix ns), row and number of shape of events, in the order that they keep at equal
-    times."""
+    """Time (Unix ns), row and number of shape of events, in their order at equal times."""
 
     time: Ints
     row: NDArray[np.int32]

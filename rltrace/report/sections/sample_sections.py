@@ -146,8 +146,7 @@ class _Bar:
 
 
 def _lag_bars(lags: Staleness) -> list[_Bar]:
-    """By lag, in ranges where there are many; with one for what is unknown, so that columns add
-    up."""
+    """By lag, in ranges where there are many, and what is unknown: columns add up."""
     counts = {one.lag: one.trajectories for one in lags.by_first_token}
     by_token = [span.least for span in lags.by_token.spans if span.least is not None]
     known = [lag for lag in counts if lag is not None] + by_token

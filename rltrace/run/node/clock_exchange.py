@@ -27,8 +27,7 @@ _SIOCGIFADDR = 0x8915
 
 
 class Offset(NamedTuple):
-    """`offset_ns` = the peer's monotonic clock - ours, at `at_ns` of ours; wrong by at most
-    `rtt_ns / 2`."""
+    """`offset_ns` = the peer's monotonic clock - ours, at `at_ns` of ours, to `rtt_ns / 2`."""
 
     at_ns: int
     offset_ns: int
@@ -80,8 +79,7 @@ class ClockServer:
 
 
 def measure(addresses: list[str], port: int, token: str, samples: int = SAMPLES) -> Offset:
-    """The offset of the agent that listens at one of the addresses. Errors: OSError where none
-    answers."""
+    """The offset of the agent at one of the addresses. Errors: OSError where none answers."""
     failure: OSError = ConnectionError("the node has no address")
     for address in addresses:
         try:

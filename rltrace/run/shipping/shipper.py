@@ -171,8 +171,7 @@ class Merger:
 
 
 def merged(packs: Iterable[list[Piece]]) -> list[Piece]:
-    """The pieces of packs as those of one: of each page, and of each file that is replaced, the
-    newest."""
+    """The pieces of packs as those of one: the newest of each page and each replaced file."""
     replaced: dict[str, Piece] = {}
     files: dict[str, dict[int, bytes]] = {}
     for pieces in packs:

@@ -156,8 +156,7 @@ class Relay(Closing):
 
     @property
     def error(self) -> RltraceError | None:
-        """What keeps newer weights from coming here, or has ended this relay; None while nothing
-        does."""
+        """What keeps newer weights from coming here, or has ended this relay; None: nothing."""
         return self.ended_by or self._work.behind().error(self.address)
 
     @property

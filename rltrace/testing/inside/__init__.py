@@ -26,8 +26,7 @@ _CHOICES = packaged_toml("testing/inside/choices.toml")
 
 
 class Floor(ModuleType):
-    """The module of a floor. Errors: `AttributeError` for a name that is nowhere there, or in
-    several of its modules."""
+    """A floor. Errors: `AttributeError` for a name that none, or several of its modules have."""
 
     def __getattr__(self, name: str) -> Any:
         floor = self.__name__.rpartition(".")[2]

@@ -9,17 +9,20 @@ a few steps that come again and again (`make_long`): 100 million rows in minutes
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from benchmarks.synthetic.job import Job
 from benchmarks.synthetic.job_trace import make_job
-from rltrace.testing.inside.trace import TABLES
-from rltrace.testing.run_files import write
+from rltrace.testing.inside.trace import TABLES, Table
+from rltrace.testing.run_files import Columns, write
 from rltrace.testing.timeline import play
+from rltrace.testing.timeline_rows import START_NS, WEIGHTS_LANE, period_ns
 from rltrace.testing.truth import StepTruth, Truth, make
 from rltrace.testing.workload import PLACEMENTS, Workload
 
@@ -27,6 +30,53 @@ __all__ = ["Job", "StepTruth", "Truth", "Workload", "make", "make_job", "make_lo
 
 _PLAYED_STEPS = 10  # of a long run; they come again until it is long enough
 _INNER_SPANS = 8  # of each generation
+
+
+BLOCK_ROWS = 400_000
+_COUNTED = ("step", "version", "first_version", "last_version", "reference_version")
+_IDS = ("trajectory", "group", "prompt")
+_OTHER_ID = 0x2545F4914F6CDD1D  # odd, and not the step from one id to the next
+_63 = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """The rows of a run `count` times, each `period_ns` and `steps` after the one before."""
+
+    count: int
+    period_ns: int
+    steps: int
+
+    def blocks(self, table: Table, columns: Columns) -> Iterator[tuple[Columns, bool]]:
+        """The rows of all repeats, about `BLOCK_ROWS` at a time, and whether these are the last."""
+        marker = table.columns[0].name
+        if table.name == "samples":  # they are read past the last step, where the next repeat is
+            kept = columns[marker] < START_NS + self.period_ns
+            columns = {name: values[kept] for name, values in columns.items()}
+        at_once = max(1, BLOCK_ROWS // max(1, len(columns[marker])))
+        for first in range(0, self.count, at_once):
+            last = min(self.count, first + at_once)
+            yield self._block(table, columns, first, last), last == self.count
+
+    def _block(self, table: Table, columns: Columns, first: int, last: int) -> Columns:
+        rows = len(columns[table.columns[0].name])
+        repeat = np.repeat(np.arange(first, last, dtype=np.int64), rows)
+        times = {column.name for column in table.columns if column.is_time}
+        found: Columns = {}
+        for name, values in columns.items():
+            tiled = np.tile(values, last - first)
+            if name in times:
+                tiled = np.where(tiled > 0, tiled + repeat * self.period_ns, tiled)
+            elif name in _COUNTED:
+                tiled = np.where(tiled >= 0, tiled + repeat * self.steps, tiled)
+            elif name in (*_IDS, "lane"):
+                own = tiled > WEIGHTS_LANE if name == "lane" else tiled >= 0
+                tiled = np.where(own, (tiled + repeat * _OTHER_ID) & _63, tiled)
+            found[name] = tiled
+        if "step" not in found:
+            return found
+        there = found["step"] < self.steps * self.count
+        return {name: values[there] for name, values in found.items()}
 
 
 def make_long(path: Path, rows: int, processes: int = 2_000) -> int:
@@ -48,9 +98,8 @@ def make_long(path: Path, rows: int, processes: int = 2_000) -> int:
         steps=_PLAYED_STEPS,
         warmup_steps=0,
         prompts=-(-rollout // 8),
-        repeats=2,
     )
-    timeline = play(load)
+    timeline = play(load, again=True)
     spans = sum(len(p.spans) + _INNER_SPANS * len(p.inner) for p in timeline.processes)
     others = sum(
         len(part[TABLES[table].columns[0].name])
@@ -58,9 +107,11 @@ def make_long(path: Path, rows: int, processes: int = 2_000) -> int:
         for table, parts in process.columns.items()
         for part in parts
     )
-    repeats = max(2, round(rows / (spans + others)))
-    write(path, replace(load, spans=spans, repeats=repeats), timeline)
-    return load.steps * repeats
+    count = max(2, round(rows / (spans + others)))
+    repeats = Repeats(count, period_ns(timeline.steps), load.steps)
+    more_ns = (count - 1) * repeats.period_ns
+    write(path, replace(load, spans=spans), timeline, repeats.blocks, more_ns)
+    return load.steps * count
 
 
 @click.command()

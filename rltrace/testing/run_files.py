@@ -1,12 +1,9 @@
-"""Writes a played-out workload as a run directory, once or repeated.
-
-Its segments are stock Arrow IPC streams. A long run is the rows of a short one, again and again.
-"""
+"""Writes a played-out workload as a run directory; its segments are stock Arrow IPC streams."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,8 @@ from rltrace.testing.timeline_rows import (
     MAIN_LANE,
     SECOND,
     START_NS,
-    WEIGHTS_LANE,
     Process,
     Timeline,
-    period_ns,
 )
 from rltrace.testing.workload import Workload
 from rltrace.trace.read.segment_batches import dtype, unknown
@@ -46,15 +41,22 @@ EMPTY_ROWS = 100  # space that was allocated and never used, at the end of each 
 SPAN_COLUMNS = [c.name for c in TABLES["spans"].columns]
 
 Columns = dict[str, NDArray[Any]]
+Blocks = Callable[[Table, Columns], Iterator[tuple[Columns, bool]]]
+"""Gives the rows of a table, some at a time, and whether these are the last."""
 
 
-def write(path: Path, load: Workload, timeline: Timeline) -> int:
-    """Write the run; returns the number of span rows. Errors: FileExistsError, OSError."""
+def at_once(_: Table, columns: Columns) -> Iterator[tuple[Columns, bool]]:
+    yield columns, True
+
+
+def write(
+    path: Path, load: Workload, timeline: Timeline, blocks: Blocks = at_once, more_ns: int = 0
+) -> int:
+    """Write the run, with rows as `blocks` gives them for `more_ns` after the timeline; returns the
+    number of span rows. Errors: FileExistsError, OSError."""
     create_run(str(path), ["python", "train.py"], {"synthetic": asdict(load)}, "synthetic")
     clocks = [_Clock(node) for node in range(load.nodes)]
-    repeats = Repeats.of(load, timeline)
-    end = (timeline.steps[-1].window[1] if timeline.steps else START_NS) + SECOND
-    end += (repeats.count - 1) * repeats.period_ns
+    end = (timeline.steps[-1].window[1] if timeline.steps else START_NS) + SECOND + more_ns
     code = 0 if load.kill_step < 0 else 1
     told = {"start_real_ns": START_NS, "end_real_ns": end, "exit_code": code}
     update_run_json(str(path), **told, node=clocks[0].node)
@@ -65,7 +67,7 @@ def write(path: Path, load: Workload, timeline: Timeline) -> int:
     each = max(0, load.spans - coarse) // places if places else 0
     total = 0
     for pid, process in enumerate(timeline.processes, 4001):
-        total += _ProcessFiles(path, load, process, pid, clocks[process.node], repeats).write(each)
+        total += _ProcessFiles(path, load, process, pid, clocks[process.node], blocks).write(each)
     if load.torn:  # a segment that was cut inside its first batch, and a file that is no Arrow
         whole = min((path / "spans").glob("*.arrows"))
         (path / "spans" / "node0-9001-1.0.arrows").write_bytes(whole.read_bytes()[:1500])
@@ -105,7 +107,7 @@ class _ProcessFiles:
     process: Process
     pid: int
     clock: _Clock
-    repeats: Repeats
+    blocks: Blocks
     names: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -188,7 +190,7 @@ class _ProcessFiles:
         marker = table.columns[0].name
         written = segment = 0
         writer: pa.ipc.RecordBatchStreamWriter | None = None
-        for block, is_last in self.repeats.blocks(table, columns):
+        for block, is_last in self.blocks(table, columns):
             n = len(block[marker])
             for first in range(0, n, BATCH_ROWS):
                 if writer is None or written >= SEGMENT_ROWS * segment:
@@ -234,59 +236,3 @@ class _ProcessFiles:
 def _schema(table: Table) -> pa.Schema:
     kinds = {c.name: pa.from_numpy_dtype(dtype(table, i)) for i, c in enumerate(table.columns)}
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])
-
-
-BLOCK_ROWS = 400_000
-_COUNTED = ("step", "version", "first_version", "last_version", "reference_version")
-_IDS = ("trajectory", "group", "prompt")
-_OTHER_ID = 0x2545F4914F6CDD1D  # odd, and not the step from one id to the next
-_63 = (1 << 63) - 1
-
-
-@dataclass(frozen=True)
-class Repeats:
-    """The rows of a run `count` times, each `period_ns` and `steps` after the one before."""
-
-    count: int
-    period_ns: int
-    steps: int
-
-    @classmethod
-    def of(cls, load: Workload, timeline: Timeline) -> Repeats:
-        if load.repeats == 1:
-            return cls(1, 0, 0)
-        return cls(load.repeats, period_ns(timeline.steps), len(timeline.steps))
-
-    def blocks(self, table: Table, columns: Columns) -> Iterator[tuple[Columns, bool]]:
-        """The rows of all repeats, about `BLOCK_ROWS` at a time, and whether these are the last."""
-        marker = table.columns[0].name
-        if self.count == 1:
-            yield columns, True
-            return
-        if table.name == "samples":  # they are read past the last step, where the next repeat is
-            kept = columns[marker] < START_NS + self.period_ns
-            columns = {name: values[kept] for name, values in columns.items()}
-        at_once = max(1, BLOCK_ROWS // max(1, len(columns[marker])))
-        for first in range(0, self.count, at_once):
-            last = min(self.count, first + at_once)
-            yield self._block(table, columns, first, last), last == self.count
-
-    def _block(self, table: Table, columns: Columns, first: int, last: int) -> Columns:
-        rows = len(columns[table.columns[0].name])
-        repeat = np.repeat(np.arange(first, last, dtype=np.int64), rows)
-        times = {column.name for column in table.columns if column.is_time}
-        found: Columns = {}
-        for name, values in columns.items():
-            tiled = np.tile(values, last - first)
-            if name in times:
-                tiled = np.where(tiled > 0, tiled + repeat * self.period_ns, tiled)
-            elif name in _COUNTED:
-                tiled = np.where(tiled >= 0, tiled + repeat * self.steps, tiled)
-            elif name in (*_IDS, "lane"):
-                own = tiled > WEIGHTS_LANE if name == "lane" else tiled >= 0
-                tiled = np.where(own, (tiled + repeat * _OTHER_ID) & _63, tiled)
-            found[name] = tiled
-        if "step" not in found:
-            return found
-        there = found["step"] < self.steps * self.count
-        return {name: values[there] for name, values in found.items()}

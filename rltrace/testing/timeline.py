@@ -28,14 +28,14 @@ def ids(kind: int, numbers: Ints) -> Ints:
     return (mixed >> np.uint64(1)).astype(np.int64)
 
 
-def play(load: Workload) -> Timeline:
-    """Deterministic in the seed of `load`; times are Unix ns."""
-    return _Player(load).run()
+def play(load: Workload, again: bool = False) -> Timeline:
+    """Deterministic in the seed of `load`; times are Unix ns. `again`: its steps come once more."""
+    return _Player(load, again).run()
 
 
 class _Player:
-    def __init__(self, load: Workload) -> None:
-        self.load = load
+    def __init__(self, load: Workload, again: bool) -> None:
+        self.load, self.again = load, again
         self.rng = np.random.default_rng(load.seed)
         gpus, half = range(load.gpus), (load.gpus + 1) // 2
         shared = load.placement == "colocated"
@@ -283,7 +283,7 @@ class _Player:
         """Write each sample's fate in the step that met it; steps after the last never come, unless
         the steps are repeated: then the first ones follow."""
         ends = {plan.step: plan.window[1] for plan in self.steps}
-        if self.load.repeats > 1:
+        if self.again:
             period = period_ns(self.steps)
             ends |= {step + len(self.steps): end + period for step, end in ends.items()}
         for batch in self.batches:

@@ -72,12 +72,9 @@ class Workload:
 
     # Size: inner spans are added to the rollout workers until the run has about this many.
     spans: int = 0
-    repeats: int = 1  # the steps are played once and written so many times, one after the other
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
             raise ValueError(f"placement {self.placement!r} is none of {', '.join(PLACEMENTS)}")
         if self.kill_step >= 0 and self.rollout_workers < 2:
             raise ValueError("kill_step needs a second rollout worker to carry on")
-        if self.repeats > 1 and (self.kill_step >= 0 or self.warmup_steps):
-            raise ValueError("what is repeated has no warm-up and nobody dies in it")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol, TypeVar
 
 from rltrace.sync.subscriber import PoisonedError
 from rltrace.sync.version import Manifest, Version
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 _Answer = TypeVar("_Answer")
 
@@ -65,12 +66,8 @@ def _ask_all(
     with ThreadPoolExecutor(max(1, len(ranks)), thread_name_prefix="rltrace.sync") as pool:
         asked_of = {number: pool.submit(ask, rank) for number, rank in ranks.items()}
         for number, asked in asked_of.items():
-            try:
+            with contained(tell=partial(errors.__setitem__, number)):  # it is another process's
                 answers[number] = asked.result()
-            except Exception as error:  # of any kind: it is another process's
-                if from_outside(error):
-                    raise
-                errors[number] = error
     return answers, errors
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
@@ -12,7 +13,7 @@ from rltrace.sync.memory.block_digests import block_count
 from rltrace.sync.memory.policy_memory import is_on_device
 from rltrace.sync.version import NO_ROOT, Manifest
 from rltrace.trace.clock import node_id
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 from rltrace.trace.run_dir import publishes_file
 from rltrace.trace.segment import Row
 
@@ -25,12 +26,9 @@ def publishes_here() -> None:
     if recorder is None:
         return
     path = publishes_file(recorder.run_dir, node_id())
-    try:
+    told = partial(recorder.problem, "not-recorded", False)
+    with contained(OSError, tell=lambda error: told(target=path, detail=describe(error))):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
-    except OSError as error:
-        if from_outside(error):
-            raise  # else the job goes on
-        recorder.problem("not-recorded", target=path, detail=describe(error))
 
 
 def transport_of(where: str) -> str:

@@ -17,7 +17,7 @@ from rltrace.sync.memory.copying import Addresses, TensorPieces, Workers, hashin
 from rltrace.sync.memory.dtypes import FLOATS, code_of, torch_name
 from rltrace.sync.memory.layout import Layout, Shard, check_tensor, held, memory_of, named_tensors
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 
 class Applier:
@@ -236,12 +236,9 @@ def _check_own(model: Any, given: Any) -> None:
 
 
 def _storage(tensor: Any) -> int:
-    try:
+    with contained(AttributeError, RuntimeError):
         return int(tensor.untyped_storage().data_ptr())
-    except (AttributeError, RuntimeError) as error:
-        if from_outside(error):
-            raise
-        return int(tensor.data_ptr())
+    return int(tensor.data_ptr())
 
 
 def _told(shape: tuple[int, ...], shard: Shard | None) -> str:

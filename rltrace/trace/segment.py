@@ -24,7 +24,7 @@ from _weakref import ref
 from time import monotonic_ns
 
 from rltrace.trace.arrow_header import PREFIX_BYTES, batch_message, schema_message
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained, from_outside
 from rltrace.trace.safe_open import opened
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
@@ -103,12 +103,9 @@ def _close_unused() -> None:
 
 def _close(map_: mmap.mmap, segment: _Segment) -> None:
     """Closes a map, if the descriptor that goes with it is still the segment's."""
-    try:
-        ours = "trackfd" in _MAP or map_.size() in (segment.size_bytes, segment.next_bytes)
-    except (OSError, ValueError) as error:
-        if from_outside(error):
-            raise
-        ours = False
+    ours = "trackfd" in _MAP
+    with contained(OSError, ValueError):
+        ours = ours or map_.size() in (segment.size_bytes, segment.next_bytes)
     try:
         if ours:
             map_.close()
@@ -299,11 +296,8 @@ class TableWriter:
             at = zip(places, kinds, strict=True)
             columns = [_FileColumn(segment.path, *column) for column in at]
             return Batch(rows, columns, self._places), memoryview(bytearray(PREFIX_BYTES)), word
-        try:
+        with contained(OSError, ValueError):  # before Linux 5.14: each page is a fault
             map_.madvise(_POPULATE_WRITE)
-        except (OSError, ValueError) as error:  # before Linux 5.14: each page is a fault
-            if from_outside(error):
-                raise
         view: Any = memoryview(map_)
         batch = Batch(
             rows,

@@ -22,7 +22,7 @@ from rltrace.sync.memory.policy_memory import check_room, reserve
 from rltrace.sync.memory.slots import SLOT_FILES
 from rltrace.sync.version import Manifest, Version
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 CONTROL = "rltrace-control"  # in the folder of a policy
 PRESENT = "rltrace-present"
@@ -230,13 +230,10 @@ def leave(folder: Path) -> bool:
     with present:
         for path in (*folder.glob(SLOT_FILES), *(folder / name for name in _OURS)):
             path.unlink(missing_ok=True)
-    try:
+    with contained(OSError):
         folder.rmdir()
-    except OSError as error:
-        if from_outside(error):
-            raise
-        return False  # it holds something of the user's
-    return True
+        return True
+    return False  # it holds something of the user's
 
 
 def reclaim(root: Path, but: Path | None = None) -> None:

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 from rltrace.trace.untrusted_files import packaged_toml
 
 SWITCH = "RLTRACE_SYNC_KERNEL"
@@ -49,12 +49,9 @@ def compiled() -> ctypes.CDLL | None:
     """The compiled kernel, its functions typed; None where it is switched off or cannot be had."""
     if os.environ.get(SWITCH) == "off" or sys.byteorder != "little":
         return None
-    try:
+    with contained(OSError, subprocess.SubprocessError):
         return typed(ctypes.CDLL(str(_built())), "kernel")
-    except (OSError, subprocess.SubprocessError) as error:
-        if from_outside(error):
-            raise
-        return None
+    return None
 
 
 def _built() -> Path:

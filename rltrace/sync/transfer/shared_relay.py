@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from weakref import finalize
 
@@ -22,7 +23,7 @@ from rltrace.sync.transfer.relay import Relay
 from rltrace.sync.transfer.shared_relay_files import JoinedFiles, sweep
 from rltrace.sync.transfer.wire import TOKEN, Address
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 _log = logging.getLogger("rltrace.sync")
 _DENSE = "--dense"
@@ -80,12 +81,10 @@ class Joined:
 
     def _keep(self) -> None:
         while not self._ended.wait(_LOOK_S):
-            try:
+            # Where no process or descriptor is to spare, the next look may have one.
+            failed = partial(_log.warning, "no relay of %s can be started: %s", self._parent)
+            with contained(OSError, tell=failed):
                 self._look()
-            except OSError as error:
-                if from_outside(error):
-                    raise  # else no process or descriptor is to spare: the next look may have one
-                _log.warning("no relay of %s can be started: %s", self._parent, error)
 
     def _look(self) -> None:
         """Starts a relay where there is none. Of two started at once the lock leaves one."""

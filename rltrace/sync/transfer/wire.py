@@ -29,7 +29,7 @@ from rltrace.sync.memory.arena import SILENCE_S
 from rltrace.sync.memory.locks import or_else
 from rltrace.sync.memory.policy_memory import TOKEN_FILE, make_folder, shared_memory
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 from rltrace.trace.untrusted_files import parsed
 
 TOKEN = "RLTRACE_SYNC_TOKEN"  # the environment variable of the token, which others must not know
@@ -85,14 +85,10 @@ class Address:
         if not self.on_all_networks:
             return self
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((_ANYWHERE[family], 9))  # of a datagram socket: nothing is sent
-                host = str(probe.getsockname()[0])
-        except OSError as error:
-            if from_outside(error):
-                raise  # else there is no route: a host without a network, or with its own only
-            host = socket.gethostname()
+        host = socket.gethostname()  # where there is no network, or its own only
+        with contained(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((_ANYWHERE[family], 9))  # of a datagram socket: nothing is sent
+            host = str(probe.getsockname()[0])
         return Address(host, self.port, self.policy)
 
     def __str__(self) -> str:
@@ -256,12 +252,9 @@ class Connection:
         if magic != _MAGIC or text_bytes > _MOST_BYTES or blob_bytes > _MOST_BYTES:
             raise LinkError("what arrived is no message")
         body = self.read(text_bytes + blob_bytes)
-        try:
+        message: Any = None
+        with contained(ValueError):
             message = parsed(bytes(body[:text_bytes]))
-        except ValueError as error:
-            if from_outside(error):
-                raise
-            message = None
         if xxh3_64_intdigest(body) != check or not isinstance(message, dict):
             raise LinkError("a message arrived damaged")
         return message, body[text_bytes:]
@@ -279,11 +272,8 @@ class Connection:
 
     def abort(self) -> None:
         """Ends it now, also under a thread that waits for it; once is enough."""
-        try:
+        with contained(OSError):  # it was not connected any more
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError as error:
-            if from_outside(error):
-                raise  # else it was not connected any more
         self._sock.close()
 
 

@@ -57,7 +57,7 @@ def find_phases(run: OpenedRun) -> tuple[TrainingPhase, ...]:
     parts = [rows[a:b] for a, b in pairwise(cuts) if a < b]
     begins_ns = [part[0][1] for part in parts]
     found, since_ns = list[TrainingPhase](), 0
-    for part, until_ns in zip(parts, [*begins_ns[1:], EVER_NS], strict=True):
+    for part, until_ns in zip(parts, [*begins_ns[1:], EVER_NS], strict=False):
         whole = {step for step, start, end, _ in part if end >= start}
         (first, start_ns, _, _), end_ns = part[0], max(max(row[1:3]) for row in part)
         bounds = first, part[-1][0], start_ns, end_ns, since_ns, until_ns

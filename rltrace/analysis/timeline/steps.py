@@ -236,11 +236,6 @@ def _slow(values: Floats) -> Bools:
 # means are of whole generations: a generation with all the steps that train on it.
 
 
-_TRAINING = f"""not exists (
-    select 1 from raw_spans e where e.process = s.process and e.lane = s.lane
-    and e.stage = {int(Stage.EVAL)} and e.start_ns <= s.start_ns and s.end_ns <= e.end_ns)"""
-
-
 def find_generating(
     run: OpenedRun, starts: Ints, ends: Ints, keeper: int
 ) -> tuple[list[bool], bool]:
@@ -248,7 +243,7 @@ def find_generating(
     generation went on in the next one. Where the process of these steps, `keeper`, generates itself
     nobody else is asked, as other ranks begin a little earlier or later; nor where all do that one
     process can tell."""
-    spans = f"from raw_spans s where stage = {int(Stage.ROLLOUT)} and {TIMED} and {_TRAINING}"
+    spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {TIMED}"
     if not run.ask(f"select 1 {spans} limit 1"):  # then samples are the work
         spans = f"from raw_trajectories where {TIMED}"
     first = f"select process {spans} order by process <> {keeper} limit 1"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.read import trajectory_ids as ids
-from rltrace.trace.read.evaluation import EVALUATED, EVALUATIONS, OTHER_ROWS
 from rltrace.trace.read.row_filters import STEPS, STEPS_THAT_COUNT, steps_that_count
 from rltrace.trace.read.trajectory_ids import regrouped
 from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
@@ -96,8 +95,6 @@ DERIVED = {
     "sample_rewards": (ids.SAMPLE_REWARDS,),
     "sample_verdicts": (VERDICTS,),
     "span_stages": (SPAN_STAGES,),
-    "evaluations": (EVALUATIONS,),
-    "evaluated": (EVALUATED,),
     "sync_rows": (SYNC_ROWS,),
 }
 """Statements that make tables and views of others, by name."""
@@ -211,8 +208,6 @@ class Tables(ABC):
         elif name.startswith(_RAW):
             rows = f"FROM {_ROWS}{table}"
             rows = ids.rows_told_apart(table) if self._repeats_ids(table) else rows
-            if table in OTHER_ROWS and self.ask("SELECT 1 FROM evaluated LIMIT 1"):
-                rows = OTHER_ROWS[table].format(rows=rows)
             self._execute(f"CREATE OR REPLACE VIEW {name} AS {rows}")
         else:
             self._make_rows(table)

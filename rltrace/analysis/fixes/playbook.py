@@ -54,7 +54,6 @@ class FrameworkSetting:
     option: str
     value: Any
     effect: str
-    versions: str
     source: tuple[str, ...]
     config: str = ""
     where: str = ""
@@ -64,6 +63,7 @@ class FrameworkSetting:
     beside: str = ""
     span: str = ""
     older: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    versions: str = ""
 
     def is_of(self, stated: Mapping[str, Any]) -> bool:
         """Whether a run that states all its settings (empty: it does not) has the option, and what

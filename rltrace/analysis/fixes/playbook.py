@@ -54,7 +54,6 @@ class FrameworkSetting:
     option: str
     value: Any
     effect: str
-    source: tuple[str, ...]
     config: str = ""
     where: str = ""
     needs: Mapping[str, Any] = field(default_factory=dict)
@@ -64,6 +63,7 @@ class FrameworkSetting:
     span: str = ""
     older: tuple[tuple[str, Mapping[str, str]], ...] = ()
     versions: str = ""
+    source: tuple[str, ...] = ()
 
     def is_of(self, stated: Mapping[str, Any]) -> bool:
         """Whether a run that states all its settings (empty: it does not) has the option, and what
@@ -99,7 +99,7 @@ def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
         told = [(key, names) for key, names in data.items() if key.startswith("before_")]
         older = tuple((k.removeprefix("before_").replace("_", "."), names) for k, names in told)
         settings = tuple(
-            FrameworkSetting(**{**entry, "source": tuple(entry["source"]), "older": older})
+            FrameworkSetting(**{**entry, "source": tuple(entry.get("source", ())), "older": older})
             for entry in data["setting"]
         )
         found |= dict.fromkeys((data["framework"], *data.get("also", ())), settings)

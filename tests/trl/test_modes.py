@@ -20,7 +20,7 @@ from tests.trl.jobs import EACH, JOB, Finished, make_assets
 
 _MODES = JOB.with_name("modes.py")
 _LINE = """
-"$PYTHON" -m trl.cli grpo --model_name_or_path {model} --dataset_name {out}/data
+{bin}/trl grpo --model_name_or_path {model} --dataset_name {out}/data
 --reward_funcs rewards.identity --output_dir {out} --max_steps 3 --per_device_train_batch_size 4
 --gradient_accumulation_steps 2 --num_generations 4 --max_completion_length 12 --logging_steps 1
 --report_to none --save_strategy no --use_cpu true --bf16 false --disable_tqdm true
@@ -47,7 +47,7 @@ MODES = {
         '"$PYTHON" -m torch.distributed.run --nproc_per_node 2 --master_port {port} {job} '
         "max_steps=6 steps_per_generation=4"
     ),
-    "command line": Mode(" ".join(_LINE.split())),
+    "command": Mode(" ".join(_LINE.split())),
     "1.9.0": Mode(_OLDER, "1.9.0"),
     "1.0.0": Mode(_OLDER, "1.0.0"),
 }
@@ -67,6 +67,7 @@ def train(mode: Mode, assets: Path, folder: Path, traced: bool = True) -> Finish
         out=out,
         model=model,
         port=free_port(),
+        bin=Path(sys.executable).parent,
     )
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf")}
     environment = {"PYTHONPATH": os.pathsep.join(paths), "PYTHON": sys.executable, **offline}
@@ -149,7 +150,7 @@ def test_a_batch_of_all_ranks_is_of_the_steps_that_use_it(finished: Jobs) -> Non
     assert found.tail.slots.samples.mean == 4 * 8
 
 
-@pytest.mark.parametrize("name", ["command line", "1.9.0", "1.0.0"])
+@pytest.mark.parametrize("name", ["command", "1.9.0", "1.0.0"])
 def test_steps_and_samples_are_trls(finished: Jobs, name: str) -> None:
     job = finished(name)
     found = of(job)
@@ -159,7 +160,7 @@ def test_steps_and_samples_are_trls(finished: Jobs, name: str) -> None:
     assert [time.step for time in found.steps.times] == [1, 2, 3]
     assert found.goodput.trained.samples == 3 * 8
     assert set(job.rows('SELECT count(*) FROM trajectories GROUP BY "group"')) == {EACH}
-    if name != "command line":  # which writes no log of its own
+    if name != "command":  # which writes no log of its own
         tokens = logged(job, "num_tokens")[-1]["num_tokens"]
         assert job.rows("SELECT sum(prompt_tokens + response_tokens) FROM trajectories") == [tokens]
     if name in ("1.9.0", "1.0.0"):

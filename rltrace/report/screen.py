@@ -213,9 +213,9 @@ def check_of(summary: Summary, fix: Fix) -> tuple[str, str]:
 
 
 def how(fix: Fix) -> str:
-    """`max_running=16 (now 8)`, or the move where no option makes it."""
+    """`--max-running 16 (now 8)`, or the move where no option makes it."""
     if not fix.setting:
-        return fix.sized
+        return setting_words(fix) if fix.program else fix.sized
     now = fix.now if isinstance(fix.now, str) else json.dumps(fix.now)
     return setting_words(fix) + (f" (now {now})" if fix.now is not None else "")
 
@@ -310,7 +310,7 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         figures = f"{change:<18}{gain_words(fix.goodput_gain):<22}"
         yield f"  {number} {name:<{name_width}}{figures}{EFFORT[fix.effort]}"
         yield from (f"    {line}" for line in more)
-        option = f"{how(fix)}   " if fix.setting else no_option
+        option = f"{how(fix)}   " if fix.setting or fix.program else no_option
         risk = lowered(fix.risk.partition(". ")[0].rstrip("."))
         yield from wrapped(f"{option}risk: {risk}", width, " " * 6, " " * 6)[:2]
     yield from _notes(found, len(found.fixes) - len(shown), summary.steps.step_s.mean, width)

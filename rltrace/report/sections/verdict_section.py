@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 import shlex
@@ -105,13 +104,9 @@ def against(verdict: Verdict) -> str:
 
 
 def setting_words(fix: Fix) -> str:
-    """`reward_workers=4` and what has to be set with it; a dash where no option makes the move."""
-    if not fix.setting:
-        return units.UNKNOWN
-    return " ".join(
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in ((fix.setting, fix.value), *fix.needs.items())
-    )
+    """`--reward-workers 4` and what has to be set with it, as the framework takes them; else the
+    program that the move takes; a dash where no option makes it."""
+    return fix.printed or (f"another program: {fix.program}" if fix.program else units.UNKNOWN)
 
 
 def gain_words(gain: Estimate | None) -> str:

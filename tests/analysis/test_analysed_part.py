@@ -14,7 +14,7 @@ import rltrace
 from rltrace.analysis.timeline.analysed_part import StepSelection, find_phases, narrow
 from rltrace.testing import Process, process, report_of, run_of
 from rltrace.testing.handmade_runs import stating
-from rltrace.testing.inside.analysis import CANNOT_TELL, RunAnalysis, summarize
+from rltrace.testing.inside.analysis import CANNOT_TELL, RunAnalysis, samples_of, summarize
 from rltrace.testing.inside.trace import Stage, WrongUsage
 from tests.analysis.made import rows
 
@@ -202,3 +202,33 @@ def test_a_framework_s_learner_is_no_rl_only_where_it_says_so(tmp_path: Path) ->
     told = run_of(tmp_path / "told", supervised(each=5))
     told = stating(told, {"adapter": "trl", "no_rollout": "DPO"})
     assert report_of(told)["run"]["no_rollout"] == "DPO"
+
+
+# --- batches of ranks that do not begin at the same moment
+
+
+@pytest.mark.parametrize("early_s", [0.0, 0.5])
+def test_what_a_rank_begins_just_before_a_step_is_of_its_batch(
+    tmp_path: Path, early_s: float
+) -> None:
+    begins = [10 * n for n in range(6)]
+    ranks = []
+    for rank, ahead_s in enumerate((0.0, early_s)):
+        spans: list[tuple[Any, ...]] = [] if rank else steps(*range(6))
+        for n, start in enumerate(begins):
+            if n % 2 == 0:  # one generation serves two steps
+                spans.append((Stage.ROLLOUT, start - ahead_s, start + 4))
+            spans.append((Stage.TRAIN, start + 5, start + 9))
+        made = process("learner", *spans, rank=rank)
+        ids = [10 * n + rank for n in range(0, 6, 2)]
+        generating = [start for n, start in enumerate(begins) if n % 2 == 0]
+        since = [start - ahead_s for start in generating]
+        until = [start + 4 for start in generating]
+        rows(made, "trajectories", trajectory=ids, start_s=since, end_s=until, response_tokens=8)
+        ranks.append(rows(made, "uses", time_s=[t + 9 for t in generating], trajectory=ids))
+    run = run_of(tmp_path, *ranks)
+    found = RunAnalysis(run)
+    assert found.steps.per_generation == 2
+    samples = samples_of(run, found.steps, "colocated")
+    assert samples is not None
+    assert sorted(samples.batch.tolist()) == [0, 0, 2, 2, 4, 4]

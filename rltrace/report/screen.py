@@ -112,7 +112,8 @@ def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
             gain = f"{100 * (best.goodput_gain.value - 1):+.0f} %"
             parts.append(f"try: {setting_words(best) if best.setting else best.sized} ({gain})")
     else:
-        parts.append("no wall" if found.balanced else "wall: cannot tell")
+        lacks = "no wall" if found.balanced else "wall: cannot tell"
+        parts.append(found.because if analysis.no_rollout else lacks)
     return " · ".join(parts)
 
 
@@ -138,8 +139,10 @@ def what_ran(summary: Summary) -> str:
         parts.append(run.framework)
     if not steps.whole_run:
         which = run_description.which_steps(summary)
-        measured = f" ({steps.steady} measured)" if steps.steady != steps.complete else ""
-        parts.append(f"{units.plural(steps.complete, 'step')}{which or measured}")
+        if not which and steps.steady != steps.complete:
+            which = f" ({steps.steady} measured)"
+        which += run_description.which_phase(summary)
+        parts.append(f"{units.plural(steps.complete, 'step')}{which}")
     if summary.composition is not None:
         parts.append(summary.composition.placement)
     if summary.goodput is not None and (devices := summary.goodput.devices).count:

@@ -33,7 +33,7 @@ from rltrace.analysis.fixes.playbook import WRAP_SYNC
 from rltrace.analysis.stats.confidence_interval import Estimate
 from rltrace.analysis.walls import wall
 from rltrace.report.notebook import open_run
-from rltrace.run.run_folders import new_run_path, open_readable, whole_command
+from rltrace.run.run_folders import new_run_path, open_phase, whole_command
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.run_dir import RUNS_FOLDER
 from rltrace.trace.safe_text import REDACTED
@@ -172,7 +172,7 @@ def _paced(plan: ExperimentPlan, pair: int, variant: str, say: Say) -> RunPace:
         say("  it is there already")
     else:
         _run_once(plan, pair, variant)
-    run = open_readable(plan.run_path(pair, variant))
+    run = open_phase(plan.run_path(pair, variant))
     stated = stated_settings(run) if variant == AFTER else {}
     for option, value in plan.change.settings.items():
         told = stated.get(option, REDACTED)  # a run keeps no free texts

@@ -47,8 +47,12 @@ def settings_files() -> list[str]:
 
 
 def settings_file(stem: str) -> dict[str, Any]:
-    """What a file of settings holds: a list of them under `setting`."""
-    return tomllib.loads((FOLDER / stem / "settings.toml").read_text("utf-8"))
+    """What a file of settings holds: a list of them under `setting`, with what holds for all."""
+    found = tomllib.loads((FOLDER / stem / "settings.toml").read_text("utf-8"))
+    for setting in found["setting"]:
+        setting.setdefault("versions", "")
+        setting.setdefault("source", found.get("source"))
+    return found
 
 
 MOVED = {"lag_bound": "3", "tail_cap": "1000"}

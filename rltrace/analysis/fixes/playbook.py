@@ -62,8 +62,6 @@ class FrameworkSetting:
     option: str
     value: Any
     effect: str
-    versions: str
-    source: tuple[str, ...]
     config: tuple[str, ...] = ()
     where: str = ""
     needs: Mapping[str, Any] = field(default_factory=dict)
@@ -74,6 +72,8 @@ class FrameworkSetting:
     less: bool = False
     follows: bool = True
     older: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    versions: str = ""
+    source: tuple[str, ...] = ()
 
     def is_of(self, stated: Mapping[str, Any]) -> bool:
         """Whether a run that states all its settings (empty: it does not) has the option, and what

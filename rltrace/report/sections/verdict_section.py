@@ -33,6 +33,8 @@ def walls_section(verdict: Verdict) -> Section:
     unknown = [wall for wall in verdict.walls if not wall.cost.known]
     are_many = len(unknown) >= _MANY_UNKNOWN
     shown = [wall for wall in verdict.walls if not (are_many and wall in unknown)]
+    if not verdict.walls:
+        return Section(_WALLS, (f"None: {verdict.because}.",))
     if not shown:
         return Section(_WALLS, (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
     rows = []
@@ -204,6 +206,10 @@ def sentences(summary: Summary) -> Iterator[str]:
         yield f"No advice: {what_is_wrong(summary.health)}. Mend that before anything is tuned."
     elif found.balanced:
         yield f"No wall: {found.because}."
+    elif summary.run.no_rollout:
+        most = sorted(summary.stages, key=lambda row: -row.share)[:_MOST_FIGURES]
+        said = [f"{row.name} {units.share(row.share)}" for row in most if row.share >= _MATTERS]
+        yield f"{raised(found.because)}. A step is {listed(said)}."
     elif found.first is None:
         yield f"The wall cannot be told: {found.because}."
         command = "" if summary.stages else suggested(summary.run.path)

@@ -45,11 +45,9 @@ def show(section: Section, console: Console) -> None:
         say(console, note, width, "dim", indent="  ")
 
 
-def say(
-    console: Console, text: str, width: int, style: str = "", indent: str = "", hanging: str = ""
-) -> None:
+def say(console: Console, text: str, width: int, style: str = "", indent: str = "") -> None:
     """Prints a paragraph; wrapped here, since rich would fill its lines up with spaces."""
-    for line in wrapped(text, width, indent, indent + hanging):
+    for line in wrapped(text, width, indent, indent):
         console.print(Text(line, style=style), no_wrap=True, soft_wrap=True)
 
 

@@ -90,11 +90,8 @@ class Launch:
     __slots__ = ("id", "is_known", "local", "rank", "ranks")
 
     def __init__(self, rank: int, ranks: int, local: int, words: list[str], is_known: bool) -> None:
-        self.rank = rank
-        self.ranks = ranks
-        self.local = local
-        self.id = "-".join(words)
-        self.is_known = is_known
+        self.rank, self.ranks, self.local = rank, ranks, local
+        self.id, self.is_known = "-".join(words), is_known
 
 
 def launch() -> Launch | None:

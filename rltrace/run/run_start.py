@@ -61,21 +61,21 @@ def make_run(command: list[str], out: Path | None, **settings: Any) -> Opened:
     told, unnamed, joined = launch(), "", set[Path]()
     if told is not None and told.ranks > 1 and out is None and not told.is_known:
         unnamed = f"the launcher of {told.ranks} ranks names no launch: --out gives all one run"
-    shared = None if told is None or told.ranks < 2 or unnamed else told
-    launched = {"id": shared.id, "ranks": shared.ranks} if shared is not None else None
-    where = launch_path(command, shared.id) if shared is not None and out is None else out
+    rank, more = None, dict[str, Any]()
+    if told is not None and told.ranks > 1 and not unnamed:
+        rank, more = told.rank, {launcher_ranks.LAUNCH: {"id": told.id, "ranks": told.ranks}}
+        out = launch_path(command, told.id) if out is None else out
 
     def join(path: Path) -> bool:
-        if shared is not None and path not in joined and not why_unsafe(path.parent):
-            joined.update([path] if launcher_ranks.join(path, launched, shared.rank) else [])
+        if rank is not None and path not in joined and not why_unsafe(path.parent):
+            joined.update([path] if launcher_ranks.join(path, more, rank) else [])
         return path in joined
 
     while True:
-        path, why = place(command, where, join)
-        rank = shared.rank if shared is not None else None
+        path, why = place(command, out, join)
         if path in joined:
             return Opened(path, "", True, rank)
-        if _made(path, command, settings, {launcher_ranks.LAUNCH: launched} if launched else {}):
+        if _made(path, command, settings, more):
             if rank is not None:
                 launcher_ranks.enter(path, rank)
             return Opened(path, unnamed or why, rank=rank)
@@ -228,31 +228,21 @@ class WrapOptions:
 
     def variables(self) -> dict[str, str]:
         """What processes of the run find in their environment, but for where it is shipped to."""
-        found = self.replaced()
-        if self.probe is not None:
-            found[boot.PROBE_VARIABLE] = self.probe.text()
-        if self.capture_tokens:
-            found[boot.CAPTURE_VARIABLE] = "1"
-        if self.log_steps:
-            found[boot.LOG_STEPS_VARIABLE] = "1"
-        return found
+        flags = {
+            boot.CAPTURE_VARIABLE: self.capture_tokens,
+            boot.LOG_STEPS_VARIABLE: self.log_steps,
+        }
+        probe = {} if self.probe is None else {boot.PROBE_VARIABLE: self.probe.text()}
+        return self.replaced() | probe | {name: "1" for name, is_set in flags.items() if is_set}
 
     def replaced(self) -> dict[str, str]:
         """The part of it that a command within an outer run has, too."""
         return {boot.SYNC_VARIABLE: ";".join(REPLACEMENTS)} if self.sync else {}
 
-    def left_to_the_outer_run(self) -> list[str]:
-        """Where a wrap joins the run that it is in: what that decides, a sentence each."""
-        joins = "this joins the outer run, which"
-        left = {
-            "probe": f"{joins} alone can be probed",
-            "live": f"{joins} says its own steps",
-            "log_steps": "this joins the outer run, whose steps are logged if it was asked to",
-            "ship": f"{joins} is shipped if that was asked to be",
-            "capture_tokens": f"{joins} has them if it was asked to",
-        }
-        asked = {name: said for name, said in left.items() if getattr(self, name)}
-        return [f"--{name.replace('_', '-')}: {said}" for name, said in asked.items()]
+    def left_to_the_outer_run(self) -> str:
+        """Where a wrap joins the run that it is in: the options that this run alone can have."""
+        names = ("probe", "live", "log_steps", "ship", "capture_tokens")
+        return ", ".join(f"--{n.replace('_', '-')}" for n in names if getattr(self, n))
 
 
 _began: Opened | None = None
@@ -265,8 +255,8 @@ def start(out: str | Path | None) -> Path | None:
     if active is not None:
         return Path(active.run_dir)
     try:
-        asked = Path(out) if out is not None else None
-        opened = make_run(sys.orig_argv, asked, started_by="rltrace.start")
+        where = Path(out) if out is not None else None
+        opened = make_run(sys.orig_argv, where, started_by="rltrace.start")
     except OSError as error:
         recording.to_stderr(f"cannot record into {out or '.'}: {error}; the job goes on")
         return None
@@ -301,8 +291,7 @@ def stop() -> None:
         path, rank = _began.path, _began.rank
         with suppress(OSError, ValueError, RltraceError):  # it may be gone: the job goes on
             if told := {"exit_code": 0} if rank is None else launcher_ranks.leave(path, rank, 0):
-                ended_ns = now_ns(read_run_json(str(path)))
-                update_run_json(str(path), end_real_ns=ended_ns, **told)
+                update_run_json(str(path), end_real_ns=now_ns(read_run_json(str(path))), **told)
         _began = None
 
 

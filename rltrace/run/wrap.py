@@ -69,8 +69,8 @@ def wrap(command: list[str], out: Path | None, asked: WrapOptions) -> int:
         return NOT_FOUND
     outer = _outer_run()
     if outer and out is None:
-        for sentence in asked.left_to_the_outer_run():
-            _say(sentence)
+        if left := asked.left_to_the_outer_run():
+            _say(f"{left}: this joins the outer run, which has what it was asked for")
         joined = run_start.traced_environment(outer, asked.hooks) | asked.replaced()
         return _run(program, command, joined, None)
     if asked.ship is not None:

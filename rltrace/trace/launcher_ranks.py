@@ -1,7 +1,6 @@
 """The ranks of a launcher that started `rltrace wrap` many times.
 
-All share one run. The first makes it, the last closes it; a name in `ranks/` is one process's claim
-to a rank.
+All share one run: the first makes it, the last closes it. A file in `ranks/` claims a rank.
 """
 
 from __future__ import annotations
@@ -22,34 +21,30 @@ from rltrace.trace.untrusted_files import own_files, parsed, read_own, told_in
 RANKS = "ranks"
 LAUNCH = "launch"  # in a run's description: the launch that has it, as `id` and number of `ranks`
 MISSING_RANKS = "missing_ranks"  # there, at its end: how many of them recorded elsewhere, if at all
-MISSING = (
-    "ranks of this launch that are not in this run: {}. Where nodes share no folder, wrap the "
-    "launcher: `rltrace wrap --ship URL -- srun ...`"
-)
+MISSING = "ranks not in this run: {}; share a folder, or `rltrace wrap --ship URL -- srun ...`"
 _MADE_WITHIN_S = 5.0  # until others can enter a run that is being made
 
 
 def enter(run: Path, rank: int) -> None:
     """Makes this process a rank of the run. Errors: OSError, also where the rank is taken."""
     (run / RANKS).mkdir(exist_ok=True)
-    told = {"rank": rank, "node": node_id(), "host": socket.gethostname(), "wrap_pid": os.getpid()}
-    write_first(_path(run, rank), {**told, "command_pid": None, "exit_code": None})
+    place = {"node": node_id(), "host": socket.gethostname()}
+    write_first(_path(run, rank), {"rank": rank, **place, "wrap_pid": os.getpid()})
 
 
-def join(run: Path, launch: dict[str, Any] | None, rank: int) -> bool:
+def join(run: Path, described: dict[str, Any], rank: int) -> bool:
     """Enters the run of the same launch; False where it is another's, is over, or has the rank."""
     until = time.monotonic() + _MADE_WITHIN_S
     while time.monotonic() < until:
         with suppress(RltraceError):  # it is being made
             told = read_run_json(str(run))
-            if told.get(LAUNCH) != launch or told.get("end_real_ns") is not None:
+            if told.get(LAUNCH) != described[LAUNCH] or told.get("end_real_ns") is not None:
                 return False
             if own_files(run / RANKS, ".json")[0]:  # whoever made it is in it
-                try:
+                with suppress(OSError):  # else the rank is there, or nothing can be written
                     enter(run, rank)
                     return True
-                except OSError:  # the rank is there, or nothing can be written
-                    return False
+                return False
         time.sleep(0.05)
     return False
 

@@ -46,14 +46,16 @@ def open_run(path: str | Path) -> Run:
     return open_(path)
 
 
-def start(out: str | Path | None = None) -> Path | None:
+def start(out: str | Path | None = None, *, objective: str | None = None) -> Path | None:
     """Starts recording in this process and those that it starts from now on, without `rltrace
     wrap`: makes a run directory (`out`, default `rltrace-runs/<time>-<name>`) and returns it. Call
-    it before anything is decorated with `rltrace.span`. Under `wrap` it changes nothing. Returns
-    None when nothing can be recorded there, which is said on stderr; the job goes on."""
+    it before anything is decorated with `rltrace.span`. Under `wrap` it goes on with that run.
+    `objective` says how advantages are made, as "grpo" (the default), "rloo", "reinforce++" or
+    "ppo": whether a group of equal rewards is trained on for nothing. Returns None when nothing can
+    be recorded there, which is said on stderr; the job goes on."""
     from rltrace.run.run_start import start as start_
 
-    return start_(out)
+    return start_(out, objective)
 
 
 def stop() -> None:

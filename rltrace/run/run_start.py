@@ -249,7 +249,15 @@ _began: Opened | None = None
 _environment_before: dict[str, str] = {}
 
 
-def start(out: str | Path | None) -> Path | None:
+def start(out: str | Path | None, objective: str | None) -> Path | None:
+    path = _start(out)
+    active = recording.active()
+    if active is not None and objective is not None:
+        active.describe(objective=str(objective), advantage=str(objective))
+    return path
+
+
+def _start(out: str | Path | None) -> Path | None:
     global _began, _environment_before
     active = recording.active()
     if active is not None:

@@ -34,7 +34,8 @@ remax reinforce_plus_plus reinforce_plus_plus_baseline opo gspo dr_grpo bnpo lus
 group_norm online dpo distillation server group batch steps epoch best last console wandb
 tensorboard swanlab mlflow adamw adam sgd constant cosine linear sort reverse copy repeat
 expression lookup clip_cov kl_cov geo_mean sapo vespo dppo_tv dppo_kl
-plain truncated aipo"""
+plain truncated aipo gdpo grpo_passk grpo_vectorized rloo_vectorized optimal_token_baseline
+tir_optimal_token_baseline a2c reinforce++ flash_reinforce"""
 WORDS = LAUNCHERS.union(_WORDS.split(), ("", "online dpo", REDACTED))
 """What settings are set to by a word, as far as it matters to anybody who reads them."""
 
@@ -68,8 +69,8 @@ def redacted(words: Iterable[object], program: int = 0) -> list[str]:
 def redacted_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """What a process states of itself, redacted. A setting that is no plain value is left out."""
     found = dict(facts)
-    if isinstance(facts.get("objective"), str):
-        found["objective"] = _redacted_value(facts["objective"])
+    for name in {"objective", "advantage"} & facts.keys():
+        found[name] = _redacted_value(facts[name])
     if isinstance(facts.get("settings"), dict):
         found["settings"] = {
             name: _redacted_value(value)

@@ -91,7 +91,10 @@ def test_a_loss_of_which_nothing_is_published_is_named_and_its_prior_assumed() -
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        (plain(DEFAULTS | WEIGHS), {"objective": "decoupled", "updates_per_version": 8}),
+        (
+            plain(DEFAULTS | WEIGHS | {"algorithm.adv_estimator": "remax"}),
+            {"objective": "decoupled", "advantage": "remax", "updates_per_version": 8},
+        ),
         ({"data": {}, "optim": {}}, {}),  # of supervised fine-tuning
         (None, {}),
     ],

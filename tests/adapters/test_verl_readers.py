@@ -289,7 +289,7 @@ def test_groups_that_leave_untrained_say_why(rows: Rows) -> None:
     tags = {f"{uid}_{n}_0": {"response_len": 2} for uid in "abcd" for n in range(2)}
     Buffer(tags)._evict_terminal_groups(5, "train", ({"a"}, {"b"}, {"c"}, {}))
     found = rows("select fate, count(*), min(version) from uses group by 1 order by 1")
-    assert found == [("failed", 2, 4), ("stale", 2, 4), ("zero-advantage", 2, 4)]
+    assert found == [("failed", 2, 4), ("filtered", 2, 4), ("stale", 2, 4)]
 
 
 WORKER = "verl.workers.engine_workers:ActorRolloutRefWorker"

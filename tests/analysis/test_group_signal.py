@@ -67,6 +67,38 @@ def test_a_group_with_a_reward_that_is_no_number_carries_no_signal(tmp_path: Pat
         assert (trained.tokens, trained.useful_tokens, trained.useful_known_tokens) == (42, 14, 14)
 
 
+ESTIMATORS = [
+    ("grpo", 14, 14), ("rloo", 14, 14), (None, 14, 14),
+    ("reinforce_plus_plus", 42, 42), ("REINFORCE++", 42, 42), ("remax", 42, 42), ("gae", 42, 42),
+    ("of_my_own", 14, 42),
+]  # fmt: skip
+"""What is useful for sure, and perhaps, of six samples of 7 tokens in three groups."""
+
+
+@pytest.mark.parametrize(("estimator", "known", "useful"), ESTIMATORS)
+def test_equal_rewards_are_no_signal_only_where_advantages_are_relative_to_the_group(
+    tmp_path: Path, estimator: str | None, known: int, useful: int
+) -> None:
+    group, value = [1, 1, 2, 2, 3, 3], [0.0, 0.0, 1.0, 1.0, 0.0, 1.0]
+    made = judged(process("driver", *turns(5.0)), group, value, time_s=6.0)
+    run = stating(run_of(tmp_path, made), {"advantage": estimator} if estimator else {})
+    trained, signal = trained_of(run), group_signal(run)
+    assert (trained.useful_known_tokens, trained.useful_tokens) == (known, useful)
+    assert trained.zero_advantage_tokens == (28 if useful == 14 else 0)
+    assert trained.unknown_advantage_tokens == useful - known
+    assert (None if signal is None else signal.with_signal) == (1 if useful == 14 else None)
+    wall = next(one for one in summarize(run).verdict.walls if one.name == SPARSE_REWARD)
+    assert (wall.confidence == CANNOT_TELL) == (useful == 42)
+
+
+def test_a_critics_advantages_need_no_group(tmp_path: Path) -> None:
+    made = judged(process("driver", *turns(5.0)), [1, 1, -1], [1.0, 1.0, 1.0], time_s=6.0)
+    assert trained_of(run_of(tmp_path, made)).useful_tokens == 7
+    critic = process("critic", ("value", 5.0, 6.0))
+    trained = trained_of(run_of(tmp_path / "critic", made, critic))
+    assert trained.useful_tokens == trained.useful_known_tokens == 21
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_group_is_that_of_whichever_row_of_a_sample_has_one(tmp_path: Path, sign: int) -> None:
     """Ids are hashes, and half of them negative: below the -1 of a row that knows none."""

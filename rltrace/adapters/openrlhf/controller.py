@@ -22,6 +22,8 @@ class _ControllerLoop(Loop):
     judged = False  # whether its samples came with a reward
     asked_ns = -1  # when an update of the engines was last wanted
     ratios: dict[int, dict[str, float]] = {}  # noqa: RUF012  # by place in the batch
+    # In the policy's buffer, which it keeps while only the critic is trained.
+    held: list[tuple[int, dict[str, Any]]] = []  # noqa: RUF012
 
 
 loop = _ControllerLoop()
@@ -29,6 +31,7 @@ loop = _ControllerLoop()
 
 def fit_begins(call: Call) -> None:
     loop.begins()
+    loop.held = []
     recorder = call.recorder
     recorder.version = max(recorder.version, 0)
     recorder.step = max(recorder.step, int(call.argument("global_step", 0)))
@@ -71,7 +74,12 @@ def train_ends(call: Call) -> None:
     version, lengths = call.state
     for place, (tag, tokens) in enumerate(zip(loop.batch, lengths, strict=True)):
         known = loop.ratios.get(place, {})
-        use(call, tag[0] if tag else -1, Fate.TRAINED, version=version, tokens=tokens, **known)
+        loop.held.append((tag[0] if tag else -1, {"tokens": tokens, **known}))
+    frozen = at(call.self.args, "critic.freezing_steps", "freezing_actor_steps")
+    if not isinstance(frozen, int) or call.argument("global_step") > frozen:
+        for sample, more in loop.held:
+            use(call, sample, Fate.TRAINED, version=version, **more)
+        loop.held.clear()
 
 
 def experience_made(call: Call) -> None:
@@ -140,7 +148,12 @@ _FACTORS = (
 
 def stated(args: Any) -> dict[str, Any]:
     updates = _updates_per_version(args)
-    return not_none(objective=_objective(args), drops_stale=False, updates_per_version=updates)
+    return not_none(
+        objective=_objective(args),
+        advantage=at(args, "algo.advantage.estimator", "advantage_estimator"),
+        drops_stale=False,
+        updates_per_version=updates,
+    )
 
 
 def _objective(args: Any) -> str:
@@ -210,6 +223,5 @@ def generated(call: Call) -> None:
         scores = [candidate.score for candidate in group]
         if group[0].tag in kept or lowest < sum(scores) / len(scores) < highest:
             continue  # the rest of an unfinished batch is dropped with it, by no filter
-        fate = Fate.ZERO_ADVANTAGE if min(scores) == max(scores) else Fate.FILTERED
         for candidate in group:
-            use(call, candidate.tag[0], fate, tokens=candidate.tokens)
+            use(call, candidate.tag[0], Fate.FILTERED, tokens=candidate.tokens)

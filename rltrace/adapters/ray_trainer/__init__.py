@@ -34,6 +34,7 @@ def _controller(call: Call) -> None:
         role="controller",
         placement=config.placement,
         objective=config.objective,
+        advantage="grpo",
         updates_per_version=config.minibatches,  # fewer where a step has fewer samples
         drops_stale=True,  # its queue does, in every placement that has one
         settings=dict(vars(config)),

@@ -39,10 +39,10 @@ def batch_padded(call: Call) -> None:
 
 
 def evicted(call: Call) -> None:
-    """V1: groups leave the replay buffer untrained: too old, without a signal, or failed."""
+    """V1: groups leave the replay buffer untrained: too old, equal in a metric, or failed."""
     buffer, partition = call.self, call.argument("partition_id")
-    stale, without_signal, failed, *_ = call.argument("eviction_reasons")
-    reasons = {Fate.STALE: stale, Fate.ZERO_ADVANTAGE: without_signal, Fate.FAILED: failed}
+    stale, filtered, failed, *_ = call.argument("eviction_reasons")
+    reasons = {Fate.STALE: stale, Fate.FILTERED: filtered, Fate.FAILED: failed}
     if partition == "val" or not any(reasons.values()):
         return
     step = call.argument("global_steps")

@@ -32,7 +32,12 @@ def stated(trainer: Any) -> dict[str, Any]:
 
 def _of_config(config: Any) -> dict[str, Any]:
     updates = _updates_per_version(config)
-    return not_none(objective=_objective(config), updates_per_version=updates)
+    estimator = at(config, "algorithm.adv_estimator")
+    return not_none(
+        objective=_objective(config),
+        advantage=getattr(estimator, "value", estimator),  # it may be an enum's
+        updates_per_version=updates,
+    )
 
 
 def _objective(config: Any) -> str:

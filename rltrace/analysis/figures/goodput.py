@@ -1,8 +1,8 @@
 """Useful tokens for each device-second and dollar, and where the other tokens went.
 
-A useful token is a response token that was trained on, in a group whose rewards differ (else a
-group-relative advantage is zero), and whose lag is within the budget; what is not known gives a
-range. Frameworks' own "tokens/s" count other things (HybridFlow: prompt and response; AReaL:
+A useful token is a response token that was trained on, whose advantage is not zero (as one that is
+relative to a group of equal rewards is), and whose lag is within the budget; what is not known
+gives a range. Frameworks' own "tokens/s" count other things (HybridFlow: prompt and response; AReaL:
 consumed by updates; NeMo-RL: all).
 
 To read first, 11 of 17: what the time bought; `walls/wall.py` is what holds it back.
@@ -147,13 +147,12 @@ def trained_in(run: Tables, since: int, until: int, lag_budget: float = math.inf
     """What was trained on between two moments (Unix ns, both included)."""
     fresh = "true" if math.isinf(lag_budget) else f"lag <= {lag_budget}"
     row = run.ask(f"""
-        {TRAINED_SAMPLES},
+        {_TRAINED_SIGNALS},
         judged as (
-            select coalesce(tokens, 0) as tokens, uncounted, signal, lag, {fresh} as fresh
+            select *, {fresh} as fresh
             from (select tokens, uncounted, signal,
                          case when version >= 0 then version - first_version end as lag
-                  from trained left join signals using ("group")
-                  where time_ns between {since} and {until}))
+                  from told where time_ns between {since} and {until}))
         select count(*), sum(tokens),
                sum(tokens) filter (not signal),
                sum(tokens) filter (signal is null),
@@ -165,6 +164,14 @@ def trained_in(run: Tables, since: int, until: int, lag_budget: float = math.inf
         from judged
     """)[0]
     return Trained(*(round(value or 0) for value in row))
+
+
+_TRAINED_SIGNALS = f"""{TRAINED_SAMPLES},
+    told as (
+        select trained.* replace (coalesce(tokens, 0) as tokens),
+               coalesce(signal, case when not of_group then true end) as signal
+        from trained left join signals using ("group"), advantage_baseline)"""
+"""A sample without a group has an advantage, too, where that is relative to no group."""
 
 
 def _fates(run: OpenedRun) -> tuple[Counter[str], Counter[str], int]:
@@ -204,10 +211,10 @@ class StepGoodput:
     useful_tokens_per_device_s: float
 
 
-USEFUL_BY_TIME = f"""{TRAINED_SAMPLES}
-    select time_ns as at, sum(coalesce(tokens, 0))::bigint as tokens,
-           coalesce(sum(coalesce(tokens, 0)) filter (coalesce(signal, true)), 0)::bigint as useful
-    from trained left join signals using ("group") group by time_ns"""
+USEFUL_BY_TIME = f"""{_TRAINED_SIGNALS}
+    select time_ns as at, sum(tokens)::bigint as tokens,
+           coalesce(sum(tokens) filter (coalesce(signal, true)), 0)::bigint as useful
+    from told group by time_ns"""
 
 
 def step_goodput(run: OpenedRun, steps: Steps) -> tuple[StepGoodput, ...]:

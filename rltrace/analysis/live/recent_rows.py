@@ -100,8 +100,9 @@ class KeptTables(Tables):
     ) -> None:  # fmt: skip
         super().__init__()
         self._rows, self._starts, self._connection = rows, starts, database
+        self.processes = follower.processes
         publish_names(database, {text: number for number, text in enumerate(follower.names)})
-        database.register(WEIGHTS, weights_table(follower.processes))
+        database.register(WEIGHTS, weights_table(self.processes))
 
     @property
     def _database(self) -> duckdb.DuckDBPyConnection:

@@ -25,7 +25,7 @@ from rltrace.analysis.timeline.intervals import Ints
 from rltrace.trace.read.run_follower import Rows
 from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE
 from rltrace.trace.untrusted_files import packaged_toml
-from rltrace.trace.vocabulary import Fate, Finish, Outcome, named
+from rltrace.trace.vocabulary import Fate, Finish, Outcome, Stage, named
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.followed_run import Watched
@@ -37,6 +37,8 @@ STEPS_BACK = 32  # a sample may have been generated this many steps before it is
 _FATES = "select coalesce(fate, -1)::bigint as fate from sample_lives where is_met"
 _WAITING = """select end_ns from sample_lives
     where is_generated and not is_met and trajectory is not null"""
+
+_TELLING = (int(Stage.EVAL), int(Stage.VALUE))  # whose samples they are, and of what use
 
 _Counts = Counter[tuple[str, int]]
 
@@ -59,7 +61,7 @@ class SampleMeter:
         self._not_before_s = -math.inf
         self.outcomes: Counter[str] = Counter()
         self.verdict_s = Histogram(bounds_of("verdict_s"))
-        self._kept = {name: Kept(EVENT_TABLES[name]) for name in OF_ONE_SAMPLE}
+        self._kept = {name: Kept(EVENT_TABLES[name]) for name in (*OF_ONE_SAMPLE, "spans")}
         self._latest_ns = self._counted_ns = -1
         self._is_new = False
         self._dropped: _Counts = Counter()
@@ -68,8 +70,10 @@ class SampleMeter:
         self._tell()
 
     def add(self, complete: Mapping[str, Rows]) -> None:
+        spans = complete["spans"]
+        of_samples = {**complete, "spans": spans.where(np.isin(spans["stage"], _TELLING))}
         for name, kept in self._kept.items():
-            if len(rows := complete[name]):
+            if len(rows := of_samples[name]):
                 kept.add(rows)
                 self._latest_ns = max(self._latest_ns, int(rows[kept.end].max()))
                 self._is_new = True

@@ -146,8 +146,8 @@ def _collapse(reward: Floats, numbers: list[int]) -> Collapse | None:
     return Collapse(numbers[at], before, float(reward[at:].mean()), (top - last) / error)
 
 
-# --- A group-relative advantage (GRPO, RLOO) is zero for all of a group whose rewards are equal, so
-# it was generated and judged for nothing. A group with a reward that is NaN carries none either.
+# --- A group whose rewards are equal was generated and judged for nothing where advantages are
+# relative to it. A group with a reward that is NaN carries no signal either.
 
 _MOST_UNCLEAR = 0.1  # part of the samples
 
@@ -192,7 +192,10 @@ def unclear_samples(run: OpenedRun) -> tuple[int, int]:
 
 
 def group_signal(run: OpenedRun) -> GroupSignal | None:
-    """None where no group has two verdicts, and ids that come again are not why."""
+    """None where no group has two verdicts, and ids that come again are not why; or where
+    advantages are not known to be relative to a group."""
+    if run.ask("select of_group from advantage_baseline")[0][0] is not True:
+        return None
     groups, with_signal, with_nan, reward, without = run.ask(f"""
         {GENERATED_SAMPLES},
         rewarded as (

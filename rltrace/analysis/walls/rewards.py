@@ -119,12 +119,13 @@ def signal(analysis: RunAnalysis) -> Signal:
 
 
 def successes(analysis: RunAnalysis) -> list[tuple[int, int]]:
-    """`(successes, samples)` of each group; none where no group has a signal: then nothing tells
-    how chances differ, nor is there any goodput that could grow."""
+    """`(successes, samples)` of each group; none where no group has a signal, as then nothing tells
+    how chances differ, or where a group without one loses no goodput."""
     return list(
         analysis.run.ask(f"""
         {_GROUPS_OF}
-        select successes, samples from groups where (select not bool_and(equal) from groups)
+        select successes, samples from groups, advantage_baseline
+        where of_group and (select not bool_and(equal) from groups)
     """)
     )
 
@@ -143,10 +144,11 @@ def sparse_reward(analysis: RunAnalysis) -> w.Wall:
         why = "no group with two rewards was recorded"
         return w.cannot_tell(w.SPARSE_REWARD, SYMPTOM, why, _GROUPS)
     evidence = _evidence(found)
-    if any(row.stage is Stage.VALUE for row in analysis.stages):
-        why = "a critic makes the advantages, so equal rewards in a group need be no loss"
-        critic = "the advantages themselves, which no hook records"
-        return w.cannot_tell(w.SPARSE_REWARD, SYMPTOM, why, critic, evidence=evidence, at_most=0.0)
+    if (of_group := analysis.run.ask("select of_group from advantage_baseline")[0][0]) is not True:
+        why = "advantages are not relative to a group, so equal rewards in one need be no loss"
+        why = why if of_group is False else "the estimator of advantages is not known"
+        what = "the advantages themselves, which no hook records"
+        return w.cannot_tell(w.SPARSE_REWARD, SYMPTOM, why, what, evidence=evidence, at_most=0.0)
     part = found.failed / found.groups
     if found.tokens:
         part = found.failed_tokens / found.tokens

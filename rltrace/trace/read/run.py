@@ -256,7 +256,7 @@ class OpenedRun(Tables):
         if name == RECORDED:
             self._execute(RECORDED_VIEW.format(recorded_until(self)))
         elif name in TABLES:
-            self._execute(in_words(TABLES[name]))
+            self._execute(in_words(TABLES[name], self._of_training(name)))
         else:
             try:
                 super()._make(name)

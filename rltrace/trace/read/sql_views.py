@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
+from rltrace.trace.read import evaluations
 from rltrace.trace.read import trajectory_ids as ids
 from rltrace.trace.read.row_filters import STEPS, STEPS_THAT_COUNT, steps_that_count
 from rltrace.trace.read.trajectory_ids import regrouped
@@ -16,7 +17,11 @@ from rltrace.trace.schema import TABLES, Column, Table
 from rltrace.trace.vocabulary import Part, word
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import duckdb
+
+    from rltrace.trace.read.processes import TracedProcess
 
 
 RECORDED = "recorded"
@@ -24,8 +29,8 @@ _PROCESS_COLUMNS = "p.who, p.host, p.node, p.pid, p.role, p.rank"
 _RENAMED = {"syncs": "p.role AS process_role"}  # a sync has a role of its own
 
 
-def in_words(table: Table) -> str:
-    """CREATE VIEW statement of one table's friendly view."""
+def in_words(table: Table, rows: str) -> str:
+    """CREATE VIEW statement of one table's friendly view of its `rows`, a query."""
     selected = ", ".join(map(_readable, table.columns))
     joins = "LEFT JOIN processes p USING (process)"
     for name in (column.name for column in table.columns if column.is_name):
@@ -33,7 +38,7 @@ def in_words(table: Table) -> str:
     of_process = _PROCESS_COLUMNS.replace("p.role", _RENAMED.get(table.name, "p.role"))
     return (
         f"CREATE OR REPLACE VIEW {table.name} AS SELECT {selected}, process, {of_process} "
-        f"FROM recorded_{table.name} r {joins}"
+        f"FROM ({rows}) r {joins}"
     )
 
 
@@ -122,15 +127,17 @@ _ROWS, _RAW, _UNTOLD = "recorded_", "raw_", "untold"
 class Tables(ABC):
     """Rows, and what SQL derives of them. A subclass says where they come from."""
 
+    processes: Sequence[TracedProcess]
     _untold = UNTOLD
     _known = frozenset(prefix + table for prefix in (_ROWS, _RAW) for table in TABLES).union(
-        DERIVED, (_UNTOLD, ids.NAME, STEPS_THAT_COUNT)
+        DERIVED, (_UNTOLD, ids.NAME, ids.BASELINE, STEPS_THAT_COUNT)
     )
     """What is made as soon as something that is asked or made names it."""
 
     def __init__(self) -> None:
         self._loaded: set[str] = set()
         self._ids_come_again: bool | None = None
+        self._evaluations: str | None = None  # whose work is theirs; empty: there are none
 
     @property
     @abstractmethod
@@ -167,6 +174,20 @@ class Tables(ABC):
     def _make_rows(self, name: str) -> None:
         """Makes `recorded_<name>`: the rows of a table."""
 
+    def _of_training(self, table: str, rows: str | None = None) -> str:
+        """A query of the rows of a table (all, unless given) without what is of an evaluation."""
+        rows = rows or f"FROM {_ROWS}{table}"
+        if table not in evaluations.TABLES:
+            return rows
+        if self._evaluations is None:
+            self._evaluations = ""
+            if self.ask(evaluations.ANY):
+                self._execute(evaluations.MAKE)
+                for (owner,) in self.ask(f"SELECT owner FROM {evaluations.NAME} LIMIT 1"):
+                    self._evaluations = "-1" if owner == -1 else "process"
+        owner = self._evaluations
+        return evaluations.told_apart(table, rows, owner) if owner else rows
+
     def _step_starts(self) -> list[int]:
         """When the steps began (Unix ns, in order)."""
         return [row[0] for row in self.ask("SELECT start_ns FROM steps")]
@@ -201,14 +222,16 @@ class Tables(ABC):
         elif name == STEPS_THAT_COUNT:
             self._make_for("raw_spans")
             self._database.register(name, steps_that_count(self._database))
+        elif name == ids.BASELINE:
+            query = ids.baseline_query(self.processes)
+            self._execute(f"CREATE OR REPLACE TABLE {name} AS {query}")
         elif name == _UNTOLD:
             self._execute(self._untold)
         elif name in DERIVED:
             self._execute(*DERIVED[name])
         elif name.startswith(_RAW):
-            rows = f"FROM {_ROWS}{table}"
-            rows = ids.rows_told_apart(table) if self._repeats_ids(table) else rows
-            self._execute(f"CREATE OR REPLACE VIEW {name} AS {rows}")
+            rows = ids.rows_told_apart(table) if self._repeats_ids(table) else None
+            self._execute(f"CREATE OR REPLACE VIEW {name} AS {self._of_training(table, rows)}")
         else:
             self._make_rows(table)
 

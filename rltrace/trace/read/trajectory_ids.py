@@ -14,7 +14,8 @@ use, such a group is taken for one while it is no larger than others; else its g
 A sample's id is over once it has met the learner: what comes later is of another sample. Where a
 use came before its generation had ended, as in a job that generates ahead, the id is unknown.
 
-Where no reward differs, a group-relative advantage (GRPO, RLOO) is zero. Rewards are compared
+Where no reward differs, a group-relative advantage (GRPO, RLOO) is zero; one of another baseline
+need not be (`BASELINE`). Rewards are compared
 component by component: that components cancel out (x and 1 - x) is not found out. A process may
 state weights of a sum (the fact `reward_weights`): a component of weight 0 makes no signal, and a
 sample that another component judged has 0 of this one. Components without a weight are compared
@@ -31,7 +32,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rltrace.trace.read.row_filters import table_of
-from rltrace.trace.vocabulary import Fate, Outcome
+from rltrace.trace.vocabulary import Fate, Outcome, Stage
 
 if TYPE_CHECKING:
     import duckdb
@@ -288,6 +289,34 @@ def weights_table(processes: Iterable[TracedProcess]) -> pa.Table:
     return pa.table({"component": components, "weight": pa.array(known.values(), pa.float64())})
 
 
+ADVANTAGE = "advantage"
+"""The fact: the estimator of advantages, by its name in the framework."""
+BASELINE = "advantage_baseline"
+"""The table of it, one row: `of_group`, whether samples of equal reward in a group have no advantage;
+NULL where an estimator was stated that is not known here."""
+
+_OF_GROUP = frozenset(
+    "dapo dr_grpo gdpo gpg group_norm grpo grpo_passk grpo_vectorized gspo opo "
+    "optimal_token_baseline reinforce_baseline reinforce_plus_plus_baseline rloo rloo_vectorized "
+    "tir_optimal_token_baseline".split()
+)
+"""Some whiten the batch then, which shifts all advantages alike and tells no sample from another."""
+_OF_OTHERS = frozenset("a2c flash_reinforce gae ppo reinforce reinforce_plus_plus remax".split())
+"""Of a critic, the whole batch, another sample, or none."""
+
+
+def baseline_query(processes: Iterable[TracedProcess]) -> str:
+    """The table `BASELINE`. Where no process states an estimator, it is a critic's if values were
+    seen, else taken to be of the group."""
+    stated = (process.facts.get(ADVANTAGE) for process in processes)
+    if (name := next((one for one in stated if isinstance(one, str)), None)) is None:
+        seen = f"SELECT 1 FROM span_stages WHERE stage = {int(Stage.VALUE)}"
+        return f"SELECT NOT EXISTS ({seen}) AS of_group"
+    name = name.lower().replace("++", "_plus_plus").replace("-", "_")
+    known = name in _OF_GROUP or (False if name in _OF_OTHERS else None)
+    return f"SELECT {'NULL' if known is None else known}::BOOLEAN AS of_group"
+
+
 _WEIGHTS = f"""weights AS (
     SELECT n.id AS component, weight FROM {WEIGHTS} w JOIN names n ON n.text = w.component)"""
 
@@ -301,7 +330,7 @@ judged AS (
     WHERE r.start_ns > 0 AND (NOT isnan(value) OR outcome <= 0) AND is_generated
     AND "group" <> -1),
 weighed AS (
-    SELECT "group", count(DISTINCT trajectory) AS of_group
+    SELECT "group", count(DISTINCT trajectory) AS judged_samples
     FROM judged WHERE weight IS NOT NULL GROUP BY "group"),
 compared AS (
     SELECT "group", component, any_value(weight) AS weight, min(trajectory) < max(trajectory)
@@ -311,16 +340,18 @@ compared AS (
     FROM judged GROUP BY "group", component)
 SELECT "group", CASE WHEN bool_or(
            CASE WHEN no_number OR weight = 0 THEN false
-                WHEN weight IS NOT NULL AND of_component < of_group
+                WHEN weight IS NOT NULL AND of_component < judged_samples
                 THEN greatest(most, 0) > least(least, 0)
-                ELSE most > least END) THEN true WHEN NOT bool_or(unseen) THEN false END AS signal
-FROM compared LEFT JOIN weighed USING ("group")
-WHERE CASE WHEN weight IS NULL THEN several ELSE of_group > 1 END
+                ELSE most > least END) THEN true
+           WHEN bool_or(no_number) OR any_value(of_group) AND NOT bool_or(unseen) THEN false
+           WHEN NOT any_value(of_group) THEN true END AS signal
+FROM compared LEFT JOIN weighed USING ("group"), advantage_baseline
+WHERE CASE WHEN weight IS NULL THEN several ELSE judged_samples > 1 END
 GROUP BY "group"
 """
 """Table: groups with at least two verdicts, and whether they carry a signal. A component in which
 the job gave NaN carries none: the advantage of all is NaN, too. NULL: known verdicts are equal, and
-nobody recorded others (one that failed is none)."""
+nobody recorded others (one that failed is none), or nobody knows what the baseline is."""
 
 SAMPLE_REWARDS = f"""
 CREATE OR REPLACE VIEW sample_rewards AS

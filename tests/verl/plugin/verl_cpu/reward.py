@@ -1,7 +1,9 @@
-"""The share of digits in an answer, and 1 if the right sum is among them."""
+"""The share of digits in an answer, and 1 if the right sum is among them; with VERL_CPU_BINARY only
+whether there are many digits, which is alike in many groups."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from typing import Any
@@ -16,5 +18,12 @@ def compute_score(
     time.sleep(float(os.environ.get("VERL_CPU_REWARD_SECONDS", "0")))
     digits = sum(character.isdigit() for character in solution_str)
     score = digits / max(1, len(solution_str)) + float(ground_truth in solution_str)
+    score = float(score > 0.3) if os.environ.get("VERL_CPU_BINARY") else score
     stamp("reward", start_ns, score=score)
     return score
+
+
+async def compute_score_later(*given: Any, **named: Any) -> float:
+    """The same, as a function that is awaited."""
+    await asyncio.sleep(0.01)
+    return compute_score(*given, **named)

@@ -46,7 +46,7 @@ def open_run(path: str | Path) -> Run:
     return open_(path)
 
 
-def start(out: str | Path | None = None, *, objective: str | None = None) -> Path | None:
+def start(out: str | Path | None = None, objective: str | None = None) -> Path | None:
     """Starts recording in this process and those that it starts from now on, without `rltrace
     wrap`: makes a run directory (`out`, default `rltrace-runs/<time>-<name>`) and returns it. Call
     it before anything is decorated with `rltrace.span`. Under `wrap` it goes on with that run.

@@ -1,6 +1,7 @@
 -- Where all generated tokens went: useful, trained on without a signal, dropped and why, never used.
--- Useful: trained on, in a group whose rewards differ, at any lag. A group of fewer than two verdicts
--- has a signal that is not known. Response tokens of the whole run, each sample once.
+-- Useful: trained on at any lag, in a group whose rewards differ where advantages are relative to it;
+-- a group of fewer than two verdicts has a signal that is not known then. Response tokens of the whole
+-- run, each sample once.
 WITH sampled AS (
     SELECT trajectory, max("group") AS "group", max(response_tokens) AS tokens,
            arg_max(finish, end_ns) AS finish
@@ -22,7 +23,9 @@ reasons AS (
                 WHEN finish IN ('abort', 'timeout', 'error') THEN 'never used (' || finish || ')'
                 ELSE 'never used' END AS reason
     FROM sampled g FULL JOIN fated f ON f.trajectory = g.trajectory
-    LEFT JOIN signals s ON s."group" = g."group")
+    LEFT JOIN (SELECT "group", signal AS told FROM signals) s ON s."group" = g."group"
+    CROSS JOIN (SELECT CASE WHEN NOT of_group THEN true END AS always FROM advantage_baseline)
+    CROSS JOIN LATERAL (SELECT coalesce(told, always) AS signal))
 SELECT reason, count(*) AS samples, sum(coalesce(tokens, 0)) AS tokens,
        sum(tokens) / sum(sum(tokens)) OVER () AS share_of_tokens
 FROM reasons

@@ -124,7 +124,7 @@ def test_slime(rows: Rows) -> None:
         for name, stage in (("actor_train", "train"), ("train_wait", "wait"))
     ]
     # Evaluation, and what it generates with.
-    made = {"eval": 2, "reward": 3, "rollout": 2}
+    made = {"eval": 3, "reward": 2, "rollout": 2}
     found = dict(rows("select stage, count(*) from spans group by 1"))
     assert {stage: found[stage] for stage in made} == made
     columns = "first_version, last_version, response_tokens, finish, end_ns is not null"

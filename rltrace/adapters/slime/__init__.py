@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
-from rltrace.adapters.table.rows import either, formerly, methods
+from rltrace.adapters.table.rows import formerly, methods
 from rltrace.adapters.table.samples import finish, versions_of
 from rltrace.adapters.table.stated import at
 from rltrace.adapters.table.steps import step_begins
@@ -43,20 +43,8 @@ _ROLES = {
 _BEFORE = {"slime.observability": "slime.utils"}
 
 
-class _Evaluation:
-    on = False  # the manager evaluates, while it generates nothing else
-
-
 def rollout_begins(call: Call) -> None:
     step_begins(int(call.argument("rollout_id")))
-
-
-def evaluation_begins(call: Call) -> None:
-    _Evaluation.on = True
-
-
-def evaluation_ends(call: Call) -> None:
-    _Evaluation.on = False
 
 
 def sample_begins(call: Call) -> None:
@@ -101,8 +89,8 @@ class Slime(TableAdapter):
     labels = LABELS
     calls = (
         Hook(f"{_MANAGER}.generate", before=rollout_begins),
-        Hook(f"{_MANAGER}.eval", "eval", before=evaluation_begins, after=evaluation_ends),
-        Hook(f"{_SAMPLES}:generate", **either(lambda _: not _Evaluation.on, "rollout", "eval")),
+        Hook(f"{_MANAGER}.eval", "eval"),
+        Hook(f"{_SAMPLES}:generate", "rollout"),
         Hook(f"{_SAMPLES}:generate_and_rm", before=sample_begins, after=sample_ends),
         *methods("slime.rollout.rm_hub", "async_rm batched_async_rm", "reward"),
         _sending.update_row(f"{_ACTOR}.update_weights"),

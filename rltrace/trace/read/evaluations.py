@@ -1,10 +1,10 @@
 """Which generation is an evaluation's.
 
-While a job evaluates, its engines do nothing else, and do not know whose their requests are. So what
-begins within a span of the stage `eval` is the evaluation's: spans of generation, tools and rewards
-are of that stage, samples and their rewards are in no figure. That is not so where a sample that
-began meanwhile met the learner, as generation went on beside the evaluation. Where no sample met
-the learner by its id, nothing shows that, and an evaluation has what its own process does only.
+While a job evaluates, its engines do nothing else, and do not know whose their requests are. So
+what begins within a span of the stage `eval` is the evaluation's: spans of generation, tools and
+rewards are of that stage, samples and their rewards are in no figure. That is not so where a sample
+that began meanwhile met the learner, as generation went on beside the evaluation. Where no sample
+met the learner by its id nothing shows that, and an evaluation has what its own process does only.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def told_apart(table: str, rows: str, owner: str) -> str:
     """A query of the `rows` of a table as they are of training; `owner`: "-1" or "process"."""
     if table == "spans":
         stage = f"CASE WHEN stage IN {_OF} AND {_WITHIN} THEN {int(Stage.EVAL)} ELSE stage END"
-        return f"SELECT t.* REPLACE ({stage}::TINYINT AS stage) {_JOINED.format(rows=rows, owner=owner)}"
+        joined = _JOINED.format(rows=rows, owner=owner)
+        return f"SELECT t.* REPLACE ({stage}::TINYINT AS stage) {joined}"
     if table == "trajectories":
         return _SAMPLES.format(columns="t.*", which="NOT", rows=rows, owner=owner)
     samples = "FROM recorded_trajectories WHERE start_ns > 0 AND trajectory <> -1"

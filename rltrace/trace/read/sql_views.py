@@ -17,8 +17,6 @@ from rltrace.trace.schema import TABLES, Column, Table
 from rltrace.trace.vocabulary import Part, word
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import duckdb
 
     from rltrace.trace.read.processes import TracedProcess
@@ -105,7 +103,7 @@ DERIVED = {
 """Statements that make tables and views of others, by name."""
 
 IN_WORDS = (*TABLES, "steps", "stages", "lags", "captured", "grouped_trajectories")  # for people
-NAMED = (*TABLES, *DERIVED, ids.NAME, ids.WEIGHTS, RECORDED, "processes", "names")
+NAMED = (*TABLES, *DERIVED, ids.NAME, ids.WEIGHTS, ids.BASELINE, RECORDED, "processes", "names")
 """What a query can name, besides the tables of codes (`raw_`)."""
 
 
@@ -127,7 +125,7 @@ _ROWS, _RAW, _UNTOLD = "recorded_", "raw_", "untold"
 class Tables(ABC):
     """Rows, and what SQL derives of them. A subclass says where they come from."""
 
-    processes: Sequence[TracedProcess]
+    processes: list[TracedProcess]
     _untold = UNTOLD
     _known = frozenset(prefix + table for prefix in (_ROWS, _RAW) for table in TABLES).union(
         DERIVED, (_UNTOLD, ids.NAME, ids.BASELINE, STEPS_THAT_COUNT)

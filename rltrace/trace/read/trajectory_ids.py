@@ -15,11 +15,10 @@ A sample's id is over once it has met the learner: what comes later is of anothe
 use came before its generation had ended, as in a job that generates ahead, the id is unknown.
 
 Where no reward differs, a group-relative advantage (GRPO, RLOO) is zero; one of another baseline
-need not be (`BASELINE`). Rewards are compared
-component by component: that components cancel out (x and 1 - x) is not found out. A process may
-state weights of a sum (the fact `reward_weights`): a component of weight 0 makes no signal, and a
-sample that another component judged has 0 of this one. Components without a weight are compared
-between the samples that have them.
+need not be (`BASELINE`). Rewards are compared component by component: that components cancel out
+(x and 1 - x) is not found out. A process may state weights of a sum (the fact `reward_weights`): a
+component of weight 0 makes no signal, and a sample that another component judged has 0 of this one.
+Components without a weight are compared between the samples that have them.
 """
 
 from __future__ import annotations
@@ -292,16 +291,14 @@ def weights_table(processes: Iterable[TracedProcess]) -> pa.Table:
 ADVANTAGE = "advantage"
 """The fact: the estimator of advantages, by its name in the framework."""
 BASELINE = "advantage_baseline"
-"""The table of it, one row: `of_group`, whether samples of equal reward in a group have no advantage;
-NULL where an estimator was stated that is not known here."""
+"""The table of it, one row: `of_group`, whether samples of equal reward in a group have no
+advantage; NULL where an estimator was stated that is not known here."""
 
-_OF_GROUP = frozenset(
-    "dapo dr_grpo gdpo gpg group_norm grpo grpo_passk grpo_vectorized gspo opo "
-    "optimal_token_baseline reinforce_baseline reinforce_plus_plus_baseline rloo rloo_vectorized "
-    "tir_optimal_token_baseline".split()
-)
-"""Some whiten the batch then, which shifts all advantages alike and tells no sample from another."""
-_OF_OTHERS = frozenset("a2c flash_reinforce gae ppo reinforce reinforce_plus_plus remax".split())
+_OF_GROUP = """dapo dr_grpo gdpo gpg group_norm grpo grpo_passk grpo_vectorized gspo opo
+optimal_token_baseline reinforce_baseline reinforce_plus_plus_baseline rloo rloo_vectorized
+tir_optimal_token_baseline"""
+"""Some whiten the batch then, which shifts all advantages alike and tells no sample from others."""
+_OF_OTHERS = "a2c flash_reinforce gae ppo reinforce reinforce_plus_plus remax"
 """Of a critic, the whole batch, another sample, or none."""
 
 
@@ -313,7 +310,7 @@ def baseline_query(processes: Iterable[TracedProcess]) -> str:
         seen = f"SELECT 1 FROM span_stages WHERE stage = {int(Stage.VALUE)}"
         return f"SELECT NOT EXISTS ({seen}) AS of_group"
     name = name.lower().replace("++", "_plus_plus").replace("-", "_")
-    known = name in _OF_GROUP or (False if name in _OF_OTHERS else None)
+    known = name in _OF_GROUP.split() or (False if name in _OF_OTHERS.split() else None)
     return f"SELECT {'NULL' if known is None else known}::BOOLEAN AS of_group"
 
 

@@ -1,12 +1,13 @@
 """The newest release of each framework, held to what rltrace knows of it: `make frameworks-latest`.
 
-    python -m tests.frameworks_latest [--only NAME ...] [--json]
+    python -m tests.frameworks_latest [--only NAME ...] [--sources] [--json]
 
-Each is installed from the package index into an environment of its own, `.venvs/latest-NAME`, under
-the first Python here that it asks for, with no pin but torch's (and OpenRLHF's own: see its pins).
-Hooks are looked for in its sources, and so are the options of settings; then its suite runs with
-QUICK=1. What is found is kept in `tests/adapters/latest.json`, of which docs/frameworks.md has a
-table. Exit code 1: something broke, or could not be installed.
+Hooks are looked for in its sources, and so are the options of settings: with `--sources` that is
+all, a minute, and nothing is kept. Then it is installed from the package index into an environment
+of its own, `.venvs/latest-NAME`, under the first Python here that it asks for, with no pin but
+torch's (and OpenRLHF's own: see its pins), and its suite runs with QUICK=1. What is found is kept
+in `tests/adapters/latest.json`, of which docs/frameworks.md has a table. Exit code 1: something
+broke, or could not be installed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from packaging.version import InvalidVersion, Version
 from rltrace.testing.inside.hooks import Adapter
 from rltrace.testing.inside.trace import satisfies
 from tests.adapters.record_options import known
-from tests.adapters.settings import not_taken, settings_file
+from tests.adapters.settings import Setting, not_taken, settings_file
 from tests.adapters.sources import OPENRLHF, TRL, VERL, Sources, Tree, parameters
 from tests.adapters.symbols import reads
 from tests.docs.frameworks import LATEST, adapters, latest_table, short
@@ -183,7 +184,7 @@ def install(framework: Framework, release: Release, python: str) -> None:
         return
     print(f"installing {framework.name} {release.version} ({python})", file=sys.stderr)
     program = find_python(python)
-    ran([program or sys.executable, "-m", "venv", "--clear", framework.folder])
+    ran([program or sys.executable, "-m", "venv", framework.folder])
     pins = (ROOT / "pins/dev.txt").read_text()
     torch = re.search(r"^torch==\S+", pins, re.M)
     assert torch is not None
@@ -206,18 +207,17 @@ def install(framework: Framework, release: Release, python: str) -> None:
         if framework.alone:
             ran([*pip, "--no-deps", this])
         ran([*pip, "--constraint", constraint, "--editable", ".[sync]", "pytest"])
-    for version in framework.sources.known if framework.sources is not None else ():
-        of_version(framework, version)
-    of_version(framework, str(release.version))
     if framework.compiled:
         ran([framework.python, "-c", framework.compiled], **framework.variables())
     done.touch()
 
 
-def of_version(framework: Framework, version: str) -> None:
-    """Unpacks the sources of a version, which are only read."""
-    target = ["--no-deps", "--no-compile", "--target", framework.folder / "sources" / version]
-    ran([framework.python, *PIP, *target, f"{framework.package}=={version}"])
+def unpack(framework: Framework, version: str) -> None:
+    """Unpacks the sources of a version, which are only read. Errors: `NotInstalled`."""
+    target = framework.folder / "sources" / version
+    if not target.exists():
+        alone = ["--no-deps", "--no-compile", "--ignore-requires-python", "--target", target]
+        ran([sys.executable, *PIP, *alone, f"{framework.package}=={version}"])
 
 
 @dataclass
@@ -236,31 +236,34 @@ class Found:
     broke: list[str] = field(default_factory=list)
 
 
-def try_out(framework: Framework) -> Found:
+def try_out(framework: Framework, sources_only: bool = False) -> Found:
     found = Found(framework.name, time.strftime("%Y-%m-%d", time.gmtime()))
     try:
         release = newest(framework.package)
         found.version, found.released = str(release.version), release.day
+        if framework.adapter is not None:
+            unpack(framework, found.version)
+            look_at_rows(framework, framework.adapter, found)
+            look_at_options(framework, found)
+        if sources_only:
+            return found
         pythons = [one for one in PYTHONS if find_python(one) and f"{one}.0" in release.asks_for]
         if not pythons:
             raise NotInstalled(f"it asks for Python {release.asks_for}")
         found.python = pythons[0]
         install(framework, release, pythons[0])
+        for version in framework.sources.known if framework.sources is not None else ():
+            unpack(framework, version)
+        run_suite(framework, found)
     except NotInstalled as error:
         found.broke.append(f"not installed: {error}")
-        return found
-    look_at_rows(framework, found)
-    look_at_options(framework, found)
-    run_suite(framework, found)
     return found
 
 
-def look_at_rows(framework: Framework, found: Found) -> None:
+def look_at_rows(framework: Framework, adapter: type[Adapter], found: Found) -> None:
     """Whether each function that is hooked in this version is there, with what its readers ask for
     (frameworks whose versions are unpacked here have tests of their own for that)."""
-    if framework.adapter is None:
-        return
-    adapter, tree = framework.adapter, Tree(framework.folder / "sources" / found.version)
+    tree = Tree(framework.folder / "sources" / found.version)
     if not satisfies(found.version, adapter.versions):
         found.broke.append(f"the adapter is for {adapter.versions}")
     package = adapter.framework.split(".")[0]
@@ -281,21 +284,22 @@ def look_at_rows(framework: Framework, found: Found) -> None:
     found.rows = there, len(hooks)
 
 
+def settings_of(framework: Framework, version: str) -> list[Setting]:
+    """The settings that a version is said to have."""
+    every = settings_file(framework.package)["setting"]
+    return [one for one in every if satisfies(version, one["versions"])]
+
+
 def look_at_options(framework: Framework, found: Found) -> None:
     """Whether the options that settings name are there (as above)."""
-    if framework.sources is None and not framework.options:
-        return
-    every = settings_file(framework.package)["setting"]
-    settings = [one for one in every if satisfies(found.version, one["versions"])]
-    lacking: list[str] = []
-    if framework.options:
-        folder = framework.folder / "sources" / found.version
-        options: dict[str, str] = {}
-        for where in framework.options:
-            options |= known(folder, where)
+    options: dict[str, str] = {}
+    for where in framework.options:
+        options |= known(framework.folder / "sources" / found.version, where)
+    if options:
+        settings = settings_of(framework, found.version)
         lacking = not_taken(settings, found.version, lambda _: options)
-    found.broke += [f"no option {one}" for one in lacking]
-    found.options = len(settings) - len(lacking), len(settings)
+        found.broke += [f"no option {one}" for one in lacking]
+        found.options = len(settings) - len(lacking), len(settings)
 
 
 def run_suite(framework: Framework, found: Found) -> None:
@@ -321,6 +325,14 @@ def run_suite(framework: Framework, found: Found) -> None:
             return
         cases = list(ElementTree.parse(report).iter("testcase"))
     outcomes = [outcome_of(case) for case in cases]
+    of_settings = [
+        outcome
+        for case, outcome in zip(cases, outcomes, strict=True)
+        if str(case.get("classname")).endswith(f"{framework.package}_settings")
+    ]
+    if of_settings and "broke" not in of_settings:
+        count = len(settings_of(framework, found.version))
+        found.options = count, count
     found.suite = outcomes.count(""), outcomes.count("broke"), outcomes.count("skipped")
     for case, outcome in zip(cases, outcomes, strict=True):
         if outcome == "broke":
@@ -340,16 +352,18 @@ def main() -> int:
     names = [framework.name for framework in FRAMEWORKS]
     parser.add_argument("--only", action="append", choices=names, metavar="NAME")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument("--sources", action="store_true", help="install nothing, run no suite")
     asked = parser.parse_args()
-    kept = json.loads(LATEST.read_text("utf-8")) if LATEST.exists() else {}
-    tried = [name for name in names if name in (asked.only or names)]
-    for framework in FRAMEWORKS:
-        if framework.name in tried:
-            kept[framework.name] = asdict(try_out(framework))
-            in_order = {name: kept[name] for name in names if name in kept}
-            LATEST.write_text(json.dumps(in_order, indent=1) + "\n", "utf-8")
-            write()
-    now = {name: kept[name] for name in tried}
+    tried = [one for one in FRAMEWORKS if one.name in (asked.only or names)]
+    now = {}
+    for framework in tried:
+        now[framework.name] = asdict(try_out(framework, asked.sources))
+        if asked.sources:
+            continue
+        kept = (json.loads(LATEST.read_text("utf-8")) if LATEST.exists() else {}) | now
+        in_order = {name: kept[name] for name in names if name in kept}
+        LATEST.write_text(json.dumps(in_order, indent=1) + "\n", "utf-8")
+        write()
     print(json.dumps(now, indent=1) if asked.json else latest_table(now))
     return int(any(found["broke"] for found in now.values()))
 

@@ -71,6 +71,7 @@ class Framework:
     pins: str = ""
     sources: Sources | None = None
     options: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()  # tests that hold pins, which are not used here
     compiled: str = ""  # code that compiles beforehand what a job would have to wait for
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -103,6 +104,7 @@ FRAMEWORKS = (
     Framework(
         "verl", "verl", ("tests/verl",), ("TransferQueue", "cachetools", "fastapi", "uvicorn"),
         sources=VERL,
+        apart=("tests/verl/test_examples.py::test_the_extra_is_the_set_that_these_tests_run_on",),
     ),
     Framework(
         "OpenRLHF", "openrlhf", ("tests/openrlhf",), pins="pins/openrlhf.txt", sources=OPENRLHF,
@@ -303,14 +305,15 @@ def look_at_options(framework: Framework, found: Found) -> None:
 
 
 def run_suite(framework: Framework, found: Found) -> None:
-    tests, environment = [*framework.suite], {"QUICK": "1", **framework.variables()}
+    paths, environment = [*framework.suite], {"QUICK": "1", **framework.variables()}
     if framework.sources is not None:
-        tests += sorted(map(str, Path("tests/adapters").glob(f"test_{framework.package}_*.py")))
+        paths += sorted(map(str, Path("tests/adapters").glob(f"test_{framework.package}_*.py")))
         own = f"RLTRACE_{framework.package.upper()}_SOURCES"
         environment |= {own: str(framework.folder / "sources")}
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        pytest = [framework.python, "-m", "pytest", "-q", f"--junitxml={report}", *tests]
+        pytest = [framework.python, "-m", "pytest", "-q", f"--junitxml={report}", *paths]
+        pytest += [f"--deselect={test}" for test in framework.apart]
         late = ""
         with open(framework.folder / "suite.log", "w") as log:
             try:
@@ -334,12 +337,16 @@ def run_suite(framework: Framework, found: Found) -> None:
         count = len(settings_of(framework, found.version))
         found.options = count, count
     found.suite = outcomes.count(""), outcomes.count("broke"), outcomes.count("skipped")
+    reasons: dict[str, list[str]] = {}
     for case, outcome in zip(cases, outcomes, strict=True):
         if outcome == "broke":
             told = next(chain(case.iter("failure"), case.iter("error")))
             why = (told.get("message") or "").splitlines() or [""]
             place = str(case.get("classname")).rpartition(".")[2]
-            found.broke.append(f"{place}::{case.get('name')}: {why[0][:160]}")
+            reasons.setdefault(f"{place}: {why[0][:160]}", []).append(str(case.get("name")))
+    for reason, tests in reasons.items():
+        more = f" and {len(tests) - 1} more" if tests[1:] else ""
+        found.broke.append(f"{tests[0]}{more} of {reason}")
 
 
 def outcome_of(case: ElementTree.Element) -> str:

@@ -51,9 +51,10 @@ INDEX = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple")
 SUITE_S = 3600
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 FIELD = (
-    *("accelerate", "aiofiles", "colorlog", "datasets", "einops", "icmplib", "numba", "nvitop"),
-    *("peft", "Pebble", "pybase64", "ray", "sortedcontainers", "swanlab", "tenacity"),
-    *("tensorboardX", "torchdata", "trackio", "transformers", "uvloop", "wandb"),
+    *("accelerate", "aiofiles", "aiohttp", "colorlog", "datasets", "einops", "fastapi", "flask"),
+    *("hydra-core", "icmplib", "lark", "numba", "nvitop", "omegaconf", "openai", "peft", "Pebble"),
+    *("pybase64", "ray", "sortedcontainers", "swanlab", "tabulate", "tenacity", "tensorboardX"),
+    *("torchdata", "trackio", "uvicorn", "uvloop", "wandb"),
 )
 """What the parts of AReaL and RLinf import that run here."""
 
@@ -114,16 +115,20 @@ FRAMEWORKS = (
         "TRL", "trl", ("tests/trl",), ("peft", "aiohttp", "requests", "tensorboard"), sources=TRL
     ),
     Framework(
-        "AReaL", "areal", ("tests/parts/test_areal.py",), FIELD, alone=True,
+        "AReaL", "areal", ("tests/parts/test_areal.py",), (*FIELD, "transformers<=5.3.0"),
+        alone=True,
         options=("areal.api.cli_args:GRPOConfig",),
     ),
     Framework(
         "Agent Lightning", "agentlightning",
         ("tests/parts/test_agentlightning.py", "tests/parts/test_agentlightning_store.py"),
+        ("openai", "aiohttp"),
         options=("agentlightning/verl/config.yaml",),
     ),
     Framework("TransferQueue", "TransferQueue", ("tests/parts/test_transfer_queue.py",)),
-    Framework("RLinf", "rlinf", ("tests/parts/test_rlinf.py",), FIELD, alone=True),
+    Framework(
+        "RLinf", "rlinf", ("tests/parts/test_rlinf.py",), (*FIELD, "transformers"), alone=True
+    ),
     Framework("Monarch", "torchmonarch", ("tests/parts/test_monarch.py",)),
 )  # fmt: skip
 
@@ -341,9 +346,10 @@ def run_suite(framework: Framework, found: Found) -> None:
     for case, outcome in zip(cases, outcomes, strict=True):
         if outcome == "broke":
             told = next(chain(case.iter("failure"), case.iter("error")))
-            why = (told.get("message") or "").splitlines() or [""]
             place = str(case.get("classname")).rpartition(".")[2]
-            reasons.setdefault(f"{place}: {why[0][:160]}", []).append(str(case.get("name")))
+            errors = re.findall(r"^E\s+(\w*(?:Error|Exception)\b.*)", told.text or "", re.M)
+            why = (errors or str(told.get("message")).splitlines())[-1]
+            reasons.setdefault(f"{place}: {why[:160]}", []).append(str(case.get("name")))
     for reason, tests in reasons.items():
         more = f" and {len(tests) - 1} more" if tests[1:] else ""
         found.broke.append(f"{tests[0]}{more} of {reason}")

@@ -17,11 +17,17 @@ from rltrace.analysis.alarms.alarm import Health, health_of
 from rltrace.analysis.figures.devices import busy, count_devices, device_load, is_laid_out
 from rltrace.analysis.figures.goodput import Goodput, StepGoodput, goodput, step_goodput
 from rltrace.analysis.figures.weight_updates import Syncs, Update, syncs, updates_of
+from rltrace.analysis.timeline.analysed_part import (
+    TrainingPhase,
+    find_phases,
+    last_phase,
+    whole_steps,
+)
 from rltrace.analysis.timeline.path_events import Followed, follow
 from rltrace.analysis.timeline.process_intervals import Activity, read_activity
 from rltrace.analysis.timeline.stage_chains import Chain
 from rltrace.analysis.timeline.stages import between_steps, break_down, stage_rows, without_stalls
-from rltrace.analysis.timeline.steps import Steps, find_steps, whole_steps
+from rltrace.analysis.timeline.steps import Steps, find_steps
 from rltrace.analysis.trajectories.freshness import Freshness, freshness
 from rltrace.analysis.trajectories.staleness import Staleness, staleness
 from rltrace.analysis.trajectories.tail import Tail, tail
@@ -62,7 +68,8 @@ def _of_all(module: str, function: str) -> Any:
 
 
 class RunAnalysis:
-    """What is known of `run`, or of its whole steps where a process stopped recording.
+    """What is known of `run`: of its last phase where it has several and no part was chosen, of its
+    whole steps where a process stopped recording.
 
     `price_usd_per_hour` (of a device) overrides the run's and the price table's; `lag_budget` is
     the largest lag, in policy versions, at which a token still counts as useful. Times are Unix ns.
@@ -72,9 +79,12 @@ class RunAnalysis:
     def __init__(
         self, run: OpenedRun, price_usd_per_hour: float | None = None, lag_budget: float = math.inf
     ) -> None:
-        self.run = whole_steps(run)
+        self.run = whole_steps(last_phase(run))
         self.until_ns = recorded_until(self.run)  # first: a job that goes on records more meanwhile
         self._price, self._lag_budget = price_usd_per_hour, lag_budget
+
+    phases: tuple[TrainingPhase, ...] = _once(lambda of: find_phases(of.run))
+    """Of the whole run, whichever is analysed."""
 
     activity: Activity = _once(lambda of: read_activity(of.run))
     _all_steps: Steps = _once(
@@ -158,6 +168,9 @@ class RunAnalysis:
 
     updates: tuple[Update, ...] = _once(lambda of: updates_of(of.run))
     syncs: Syncs | None = _once(lambda of: syncs(of.run, of.steps))
+
+    no_rollout: str = _of_all("timeline.placement", "no_rollout")
+    """What the job does where it is no RL."""
 
     composition: Composition | None = _of_all("timeline.placement", "compose")
 

@@ -30,6 +30,7 @@ from rltrace.analysis.figures.weight_updates import Syncs
 from rltrace.analysis.fixes.fixes import Fix, bytes_take_time, fixes_for
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import Spread, spread
+from rltrace.analysis.timeline.analysed_part import TrainingPhase
 from rltrace.analysis.timeline.critical_path import CriticalPath
 from rltrace.analysis.timeline.placement import Composition
 from rltrace.analysis.timeline.probe import Probe
@@ -57,8 +58,9 @@ class RunFacts:
     from then to the last event. `lasted_s`, `command_s` and `shown_s` are those of `OpenedRun`.
     `ended`: `wrap` saw it end. `processes` are the job's, `roles` has the agents too. `imported`
     names the log that an imported run was made of (empty: traced), whose `durations_only` had no
-    begins. `token_ids` is whether the run holds those of samples, None: nobody asked. `as_of`:
-    until when a run that goes on is known."""
+    begins. It shows `phase` of `StepsSummary.phases` (0: there is no other). `no_rollout`: what it
+    does where it is no RL (else empty). `token_ids` is whether the run holds those of samples,
+    None: nobody asked. `as_of`: until when a run that goes on is known."""
 
     id: str
     path: str
@@ -77,6 +79,8 @@ class RunFacts:
     processes: int
     roles: tuple[tuple[str, int], ...]
     spans: int
+    phase: int
+    no_rollout: str
     imported: str
     durations_only: bool
     steps_are_means: bool
@@ -105,7 +109,8 @@ class StepsSummary:
     """The steps of the run. Everything about stages is over the `steady` ones of `complete`; where
     some `stalled` (their numbers), these are the longest stretch without one. Where one generation
     serves `steps_per_generation` steps in turns (else 0), they are those of `generations` whole
-    ones, and others are `left_out`; 0 generations: none is whole, and parts of them count."""
+    ones, and others are `left_out`; 0 generations: none is whole, and parts of them count. `phases`
+    are those of the whole run, whichever is shown."""
 
     complete: int
     steady: int
@@ -117,6 +122,7 @@ class StepsSummary:
     whole_run: bool
     in_progress: tuple[tuple[int, float], ...]  # number, seconds since it began
     repeated: int
+    phases: tuple[TrainingPhase, ...]
     step_s: Spread
     untraced_s: Spread
     untraced_share: float
@@ -197,6 +203,7 @@ def steps_of(analysis: RunAnalysis) -> StepsSummary:
             for n, start in steps.in_progress
         ),
         repeated=steps.repeated,
+        phases=analysis.phases,
         step_s=spread(steps_s),
         untraced_s=spread(idle_s),
         untraced_share=float(idle_s.sum() / steps_s.sum()) if steps_s.any() else math.nan,
@@ -231,6 +238,8 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
     )
     start = meta.get("start_real_ns")
     shown = analysis.shown_ns
+    several = analysis.phases if len(analysis.phases) > 1 else ()
+    phase = next((p for p in reversed(several) if p.since_ns <= run.since_ns), None)
     exit_code = meta.get("exit_code")
     return RunFacts(
         id=str(meta.get("id") or run.path.name),
@@ -250,10 +259,12 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         processes=sum(process.role != AGENT for process in run.processes),
         roles=tuple(sorted(roles.items(), key=lambda item: (-item[1], item[0]))),
         spans=sum(activity.spans_of_stage.values()),
+        phase=phase.number if phase else 0,
+        no_rollout=analysis.no_rollout,
         imported=_imported(imported),
         durations_only=is_laid_out(run),
         steps_are_means=isinstance(imported, dict) and "steps_a_mean" in imported,
-        some_steps_only=run.since_ns > 0,
+        some_steps_only=run.since_ns > (phase.since_ns if phase else 0),
         token_ids=holds_token_ids(run),
         as_of=as_of(run, until),
     )

@@ -15,6 +15,7 @@ from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.analysis.alarms.alarm import Alarm
+    from rltrace.analysis.timeline.analysed_part import StepSelection
     from rltrace.analysis.walls.wall import Wall
 
 
@@ -22,15 +23,13 @@ if TYPE_CHECKING:
 @options.RUN
 @click.option("--stages", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--lever", "moves", multiple=True, metavar="NAME=VALUE")
-@options.STEPS
-@options.LAST
 @options.JSON
+@options.asks_of_a_part
 def whatif(
     run: Path | None,
     stages: Path | None,
     moves: tuple[str, ...],
-    steps: str | None,
-    last: int | None,
+    part: StepSelection | None,
     as_json: bool,
 ) -> None:
     """What a change would gain: `rltrace whatif --lever placement=one-step-off`.
@@ -46,11 +45,11 @@ def whatif(
 
     if stages is not None and run is not None:
         raise WrongUsage("give a run or --stages, not both")
-    if stages is not None and (steps is not None or last is not None):
+    if stages is not None and part is not None:
         raise WrongUsage("--stages has no steps to choose from")
     pairs = levers.moves(moves)
     with working("replaying the job"):
-        found_wrong, source, walls, longest = _whatif_source(run, stages, steps, last)
+        found_wrong, source, walls, longest = _whatif_source(run, stages, part)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
     beside = [alarm.says for alarm in found_wrong if alarm.judged_anyway and alarm.kind == "stall"]
     if alarms and not pairs and not as_json:
@@ -78,7 +77,7 @@ def whatif(
 
 
 def _whatif_source(
-    run: Path | None, stages: Path | None, which: str | None, last: int | None
+    run: Path | None, stages: Path | None, part: StepSelection | None
 ) -> tuple[tuple[Alarm, ...], Any, tuple[Wall, ...], float]:
     """The alarms of the run that is asked about, its workload, its walls and its longest chain."""
     if stages is not None:
@@ -86,13 +85,14 @@ def _whatif_source(
 
         return (), read_stages(stages).workload, (), 0.0
     from rltrace.analysis.run_analysis import RunAnalysis
+    from rltrace.analysis.timeline.analysed_part import narrow
     from rltrace.analysis.walls.rank import rank
     from rltrace.analysis.walls.wall import too_few
     from rltrace.analysis.whatif.workload_of_run import workload_of
     from rltrace.run.run_folders import find_run, open_readable
 
     opened = open_readable(find_run(run))
-    options.narrow_to(opened, which, last)
+    narrow(opened, part)
     analysis = RunAnalysis(opened)
     source = analysis.source or workload_of(analysis)  # which says why there is none
     if few := too_few(len(analysis.steady)):
@@ -103,16 +103,17 @@ def _whatif_source(
 @command(short_help="Which stage made the difference between two runs.")
 @click.argument("before", type=options.RUN_FOLDER)
 @click.argument("after", type=options.RUN_FOLDER)
+@options.PHASE
 @options.JSON
-def compare(before: Path, after: Path, as_json: bool) -> None:
+def compare(before: Path, after: Path, phase: int | None, as_json: bool) -> None:
     """Which stage and which factor of goodput made the difference between two runs."""
     from rltrace.analysis.compare import compare as compare_
     from rltrace.report.formats import to_json
     from rltrace.report.sections import compare_section
-    from rltrace.run.run_folders import open_readable
+    from rltrace.run.run_folders import open_phase
 
     with working("comparing the runs"):
-        found = compare_(open_readable(before), open_readable(after))
+        found = compare_(open_phase(before, phase), open_phase(after, phase))
     stage, factor = found.stage, found.factor
     named = {"stage": stage and stage.name, "factor": factor and factor.name}
     document = {**to_json.plain(found), **named}
@@ -182,10 +183,10 @@ def plan(
     measured = None
     if from_run is not None:
         from rltrace.analysis.run_analysis import RunAnalysis
-        from rltrace.run.run_folders import find_run, open_readable
+        from rltrace.run.run_folders import find_run, open_phase
 
         with working("analysing the run"):
-            measured = given.measure(RunAnalysis(open_readable(find_run(from_run))))
+            measured = given.measure(RunAnalysis(open_phase(find_run(from_run))))
         tables = given.merged(measured.tables, tables)
 
     def made(tables: dict[str, dict[str, Any]]) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from rltrace.cli.manual import command
-from rltrace.cli.options import JSON, RUN_FOLDER, answer, one_form, say
+from rltrace.cli.options import JSON, PHASE, RUN_FOLDER, answer, one_form, say
 from rltrace.cli.output import discard, working
 
 _FILE = click.Path(path_type=Path)
@@ -22,6 +22,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--min", multiple=True, metavar="METRIC=LIMIT")
 @click.option("--max", multiple=True, metavar="METRIC=LIMIT")
 @click.option("--wall", metavar="NAME")
+@PHASE
 @click.option("--markdown", is_flag=True)
 @JSON
 @click.option("--junit", type=_FILE, metavar="FILE")
@@ -33,6 +34,7 @@ def gate(
     min: tuple[str, ...],
     max: tuple[str, ...],
     wall: str | None,
+    phase: int | None,
     markdown: bool,
     as_json: bool,
     junit: Path | None,
@@ -56,7 +58,7 @@ def gate(
     asked = gate_settings.stated(words, baseline).over(project)
     judged = runs or [find_run(None)]
     with working("judging"):
-        found = gate_settings.gate(judged, asked)
+        found = gate_settings.gate(judged, asked, phase)
     if junit is not None:
         gate_outputs.write(junit, gate_outputs.to_junit(found))
     try:
@@ -80,8 +82,11 @@ def gate(
 @click.argument("runs", metavar="[RUN]...", nargs=-1, type=RUN_FOLDER)
 @click.option("-o", "--output", type=_FILE, metavar="FILE", required=True)
 @click.option("--anyway", is_flag=True)
+@PHASE
 @JSON
-def baseline(runs: tuple[Path, ...], output: Path, anyway: bool, as_json: bool) -> None:
+def baseline(
+    runs: tuple[Path, ...], output: Path, anyway: bool, phase: int | None, as_json: bool
+) -> None:
     """Keep what runs did, for `rltrace gate` to hold others to: small JSON, to commit.
 
     Give several runs of the same job, so that the gate knows how much runs differ by chance.
@@ -93,7 +98,7 @@ def baseline(runs: tuple[Path, ...], output: Path, anyway: bool, as_json: bool) 
 
     kept = runs or [find_run(None)]
     with working("reading the runs"):
-        made = keep_baseline(kept, output, anyway=anyway)
+        made = keep_baseline(kept, output, anyway=anyway, phase=phase)
     steps = [run.size for run in made.runs]
     document = {"path": str(output), "runs": [run.run for run in made.runs], "steps": steps}
     size = units.size(output.stat().st_size)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from rltrace.trace.run_dir import holds_run
 from rltrace.trace.safe_text import visible
 
 if TYPE_CHECKING:
+    from rltrace.analysis.timeline.analysed_part import StepSelection
     from rltrace.report.layout import Section
     from rltrace.trace.read.run import OpenedRun
 
@@ -62,9 +64,14 @@ def run_path(given: str) -> Path:
         return fetch(given, lambda done, of: tell(f"{done / 1e6:,.1f} of {of / 1e6:,.1f} MB"))
 
 
-STEPS = click.option("--steps", metavar="A..B", help="Of these steps only: 7, 5..9, 5.., ..9.")
 _OF_LAST = "Of the last N complete steps only, and what came after them."
-LAST = click.option("--last", type=click.IntRange(min=1), metavar="N", help=_OF_LAST)
+_OF_PHASE = "Of the Nth of several trainings in one run only.  [default: the last]"
+_PART = (
+    click.option("--steps", metavar="A..B", help="Of these steps only: 7, 5..9, 5.., ..9."),
+    click.option("--last", type=click.IntRange(min=1), metavar="N", help=_OF_LAST),
+    click.option("--phase", type=click.IntRange(min=1), metavar="N", help=_OF_PHASE),
+)
+PHASE = _PART[-1]
 FULL = click.option("--full", is_flag=True, help="All that is known, in sections.")
 RUN = click.argument("run", required=False, type=RUN_FOLDER, shell_complete=offered_runs)
 
@@ -86,15 +93,35 @@ def opens_a_run(function: Callable[..., None], is_readable: bool = False) -> Cal
 reads_a_run = partial(opens_a_run, is_readable=True)
 
 
-def reads_steps_of_a_run(function: Callable[..., None]) -> Callable[..., None]:
-    with_options = STEPS(LAST(function))
+def asks_of_a_part(function: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command as `part` what is asked of a run: None, where nothing is but the run."""
 
-    @wraps(with_options)
-    def command(run: OpenedRun, steps: str | None, last: int | None, **options: Any) -> None:
-        narrow_to(run, steps, last)
+    @wraps(function)
+    def command(steps: str | None, last: int | None, phase: int | None, **options: Any) -> None:
+        if steps is not None and last is not None:
+            raise WrongUsage("give only one of --steps and --last")
+        part: StepSelection | None = None
+        if (steps, last, phase) != (None, None, None):
+            from rltrace.analysis.timeline.analysed_part import StepSelection, asked_steps
+
+            part = StepSelection(newest=last) if steps is None else asked_steps(steps)
+            part = replace(part, phase=phase)
+        function(part=part, **options)
+
+    for option in _PART:
+        command = option(command)
+    return command
+
+
+def reads_steps_of_a_run(function: Callable[..., None]) -> Callable[..., None]:
+    @wraps(function)
+    def command(run: OpenedRun, part: StepSelection | None, **options: Any) -> None:
+        from rltrace.analysis.timeline.analysed_part import narrow
+
+        narrow(run, part)
         function(run=run, **options)
 
-    return reads_a_run(command)
+    return reads_a_run(asks_of_a_part(command))
 
 
 def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., None]:
@@ -138,17 +165,6 @@ def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., 
     for option in add:
         command = option(command)
     return command
-
-
-def narrow_to(run: OpenedRun, steps: str | None, last: int | None) -> None:
-    """Narrows a run to what `--steps` or `--last` says. Errors: `RltraceError`."""
-    if steps is None and last is None:
-        return
-    from rltrace.analysis.timeline.steps import StepSelection, asked_steps, narrow
-
-    if steps is not None and last is not None:
-        raise WrongUsage("give only one of --steps and --last")
-    narrow(run, StepSelection(newest=last) if steps is None else asked_steps(steps))
 
 
 def beside_rows(run: OpenedRun, name: str) -> Path:

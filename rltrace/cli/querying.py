@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import command, offered_questions
-from rltrace.cli.options import JSON, LAST, STEPS, narrow_to, one_form, print_json, run_path, say
+from rltrace.cli.options import JSON, asks_of_a_part, one_form, print_json, run_path, say
 from rltrace.cli.output import console, working
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.metadata_validation import only_some
 
 if TYPE_CHECKING:
+    from rltrace.analysis.timeline.analysed_part import StepSelection
     from rltrace.trace.read.run import OpenedRun
 
 _MOST_WORDS = 2
@@ -34,16 +35,14 @@ _QUERY = re.compile(
 @click.argument("words", nargs=-1, metavar="[RUN] SQL|@NAME", shell_complete=offered_questions)
 @JSON
 @click.option("--csv", "as_csv", is_flag=True)
-@STEPS
-@LAST
 @click.option("--list", "wanted", flag_value="list")
 @click.option("--show", "wanted", flag_value="show")
+@asks_of_a_part
 def query(
     words: tuple[str, ...],
     as_json: bool,
     as_csv: bool,
-    steps: str | None,
-    last: int | None,
+    part: StepSelection | None,
     wanted: str | None,
 ) -> None:
     """Ask a run in SQL: `rltrace query "SELECT stage, seconds FROM stages"`, or by a name:
@@ -74,7 +73,10 @@ def query(
         opened = _opened(run_path(run) if run is not None else None)
         if some := only_some(opened.meta):
             say(f"{some}: their rows are left out", err=True)
-        narrow_to(opened, steps, last)
+        if part is not None:
+            from rltrace.analysis.timeline.analysed_part import narrow
+
+            narrow(opened, part)
         _answer(asked, opened, as_json, as_csv)
 
 

@@ -165,6 +165,16 @@ class Recorder:
         self._described.update(redacted_facts(fields))
         self._write_process_file()
 
+    def training_begins(self, **fields: Any) -> None:
+        """Adds the facts of a training that begins, in place of those of the one before it in this
+        process. `trainings` has those of each, with since when they hold."""
+        trainings = self._described.setdefault("trainings", [])
+        for name in trainings[-1] if trainings else ():
+            self._described.pop(name, None)
+        trainings.append({**redacted_facts(fields), "since_ns": monotonic_ns()})
+        del trainings[:-MOST_PROBLEMS]
+        self.describe(**fields)
+
     def problem(self, what: str, say: bool = False, **fields: Any) -> bool:
         """Writes down, once each, what was not recorded or hooked, at most `MOST_PROBLEMS` times of
         a kind; `say`: on stderr too. False: there was no room."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from rltrace.adapters.log_table import PlacedRow, PlacedSpan, is_real_ns
 from rltrace.analysis.figures.coverage import NOT_LOGGED
-from rltrace.analysis.fixes.job_settings import settings_shown
+from rltrace.analysis.fixes.job_settings import named_configuration, settings_shown
 from rltrace.importers.formats.json_text import Objects
 from rltrace.importers.log_records import Log
 from rltrace.importers.placed_events import (
@@ -182,6 +182,8 @@ def _write(path: Path, run: ImportedRun) -> None:
         imported["known"] = dict(run.known)
     if settings := settings_shown(run.framework, run.version, run.log.words, run.log.values):
         imported["settings"] = settings
+    if config := named_configuration(run.framework, run.log.words):
+        imported["config"] = config
     placement = run.placement or None
     facts: dict[str, Any] = {"adapter": run.framework, "placement": placement, "imported": imported}
     facts["versions"] = {run.framework: run.version or ANY_VERSION}

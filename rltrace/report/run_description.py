@@ -38,7 +38,8 @@ def facts(summary: Summary) -> Iterator[str]:
     parts = [run.framework] if run.framework else []
     if not steps.whole_run:
         warm = f" ({len(steps.warmup)} of warm-up)" if steps.warmup else ""
-        parts.append(f"{units.plural(steps.complete, 'step')}{warm}{which_steps(summary)}")
+        which = which_steps(summary) + which_phase(summary)
+        parts.append(f"{units.plural(steps.complete, 'step')}{warm}{which}")
     if summary.goodput is not None and summary.goodput.devices.count:
         devices = summary.goodput.devices
         name = f" ({devices.name})" if devices.name else ""
@@ -64,6 +65,12 @@ def which_steps(summary: Summary) -> str:
         return ""
     numbers = [one.step for one in summary.steps.times]
     return f" ({units.between(str(min(numbers)), str(max(numbers)))}, no others)"
+
+
+def which_phase(summary: Summary) -> str:
+    """`, phase 2 of 2 (--phase N: another)`, where the run has several."""
+    shown, of = summary.run.phase, len(summary.steps.phases)
+    return f", phase {shown} of {of} (--phase N: another)" if shown else ""
 
 
 def warnings(summary: Summary) -> Iterator[str]:
@@ -278,7 +285,8 @@ def _reward(summary: Summary) -> str:
 def _goodput(summary: Summary) -> str:
     goodput = summary.goodput
     if goodput is None:
-        return "unknown: no use of a sample by the learner was recorded"
+        lacks = "unknown: no use of a sample by the learner was recorded"
+        return "" if summary.run.no_rollout else lacks
     if math.isnan(rate := goodput.useful_tokens_per_device_s):
         return ""
     text = f"{units.count(rate)} useful tokens per {goodput.devices.kind}-second"

@@ -112,7 +112,8 @@ def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
             gain = f"{100 * (best.goodput_gain.value - 1):+.0f} %"
             parts.append(f"try: {setting_words(best) if best.setting else best.sized} ({gain})")
     else:
-        parts.append("no wall" if found.balanced else "wall: cannot tell")
+        lacks = "no wall" if found.balanced else "wall: cannot tell"
+        parts.append(found.because if analysis.no_rollout else lacks)
     return " · ".join(parts)
 
 
@@ -138,8 +139,10 @@ def what_ran(summary: Summary) -> str:
         parts.append(run.framework)
     if not steps.whole_run:
         which = run_description.which_steps(summary)
-        measured = f" ({steps.steady} measured)" if steps.steady != steps.complete else ""
-        parts.append(f"{units.plural(steps.complete, 'step')}{which or measured}")
+        if not which and steps.steady != steps.complete:
+            which = f" ({steps.steady} measured)"
+        which += run_description.which_phase(summary)
+        parts.append(f"{units.plural(steps.complete, 'step')}{which}")
     if summary.composition is not None:
         parts.append(summary.composition.placement)
     if summary.goodput is not None and (devices := summary.goodput.devices).count:
@@ -210,9 +213,9 @@ def check_of(summary: Summary, fix: Fix) -> tuple[str, str]:
 
 
 def how(fix: Fix) -> str:
-    """`max_running=16 (now 8)`, or the move where no option makes it."""
+    """`--max-running 16 (now 8)`, or the move where no option makes it."""
     if not fix.setting:
-        return fix.sized
+        return setting_words(fix) if fix.program else fix.sized
     now = fix.now if isinstance(fix.now, str) else json.dumps(fix.now)
     return setting_words(fix) + (f" (now {now})" if fix.now is not None else "")
 
@@ -307,7 +310,7 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         figures = f"{change:<18}{gain_words(fix.goodput_gain):<22}"
         yield f"  {number} {name:<{name_width}}{figures}{EFFORT[fix.effort]}"
         yield from (f"    {line}" for line in more)
-        option = f"{how(fix)}   " if fix.setting else no_option
+        option = f"{how(fix)}   " if fix.setting or fix.program else no_option
         risk = lowered(fix.risk.partition(". ")[0].rstrip("."))
         yield from wrapped(f"{option}risk: {risk}", width, " " * 6, " " * 6)[:2]
     yield from _notes(found, len(found.fixes) - len(shown), summary.steps.step_s.mean, width)

@@ -22,12 +22,18 @@ from rltrace.analysis.compare import FRESHNESS, GOODPUT, STEP, RunPace, Trial, p
 from rltrace.analysis.compare import UNDECIDED as UNCLEAR
 from rltrace.analysis.figures.devices import framework_of
 from rltrace.analysis.fixes import job_settings
-from rltrace.analysis.fixes.job_settings import form_of, stated_settings, with_settings
+from rltrace.analysis.fixes.job_settings import (
+    form_of,
+    stated_settings,
+    value_of,
+    with_settings,
+)
+from rltrace.analysis.fixes.options import in_words, is_rule
 from rltrace.analysis.fixes.playbook import WRAP_SYNC
 from rltrace.analysis.stats.confidence_interval import Estimate
 from rltrace.analysis.walls import wall
 from rltrace.report.notebook import open_run
-from rltrace.run.run_folders import new_run_path, open_readable, whole_command
+from rltrace.run.run_folders import new_run_path, open_phase, whole_command
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.run_dir import RUNS_FOLDER
 from rltrace.trace.safe_text import REDACTED
@@ -166,7 +172,7 @@ def _paced(plan: ExperimentPlan, pair: int, variant: str, say: Say) -> RunPace:
         say("  it is there already")
     else:
         _run_once(plan, pair, variant)
-    run = open_readable(plan.run_path(pair, variant))
+    run = open_phase(plan.run_path(pair, variant))
     stated = stated_settings(run) if variant == AFTER else {}
     for option, value in plan.change.settings.items():
         told = stated.get(option, REDACTED)  # a run keeps no free texts
@@ -243,7 +249,8 @@ def change_of_fix(fixes: Sequence[Fix], number: int | None) -> SettingsChange:
     """The change that a fix of the verdict stands for: the `number`th (from 1) or, without one, the
     first whose setting is known and whose gain is predicted. Errors: `RltraceError`."""
     if number is None:
-        able = [fix for fix in fixes if fix.setting and not _is_rule(fix.value)]
+        told = [fix for fix in fixes if fix.setting]
+        able = [fix for fix in told if not any(map(is_rule, (fix.value, *fix.needs.values())))]
         if not able:
             said = "the verdict has no fix with a setting to try: give --set option=value"
             raise RltraceError(said, CANNOT_TELL)
@@ -253,13 +260,15 @@ def change_of_fix(fixes: Sequence[Fix], number: int | None) -> SettingsChange:
     else:
         raise WrongUsage(f"there are {len(fixes)} fixes, not {number}")
     if not chosen.setting:
-        said = f"no option of this framework makes the move {chosen.move!r}: give --set"
+        takes = f" (it takes another program: {chosen.program})" if chosen.program else ""
+        said = f"no option of this job makes the move {chosen.move!r}{takes}: give --set"
         raise RltraceError(said, CANNOT_TELL)
-    if _is_rule(chosen.value):
-        said = f"{chosen.setting} should be {chosen.value} of what it is, which the run does not "
-        raise RltraceError(f"{said}state: give --set option=value", CANNOT_TELL)
     settings = {**dict(chosen.needs), chosen.setting: chosen.value}
-    name = f"{chosen.move} ({', '.join(f'{o}={v}' for o, v in settings.items())})"
+    for option, value in settings.items():
+        if is_rule(value):
+            said = f"{option} should be {in_words(value)}, and what it is the run does not state"
+            raise RltraceError(f"{said}: give --set {option}=VALUE", CANNOT_TELL)
+    name = f"{chosen.move} ({chosen.printed})"
     step, goodput = chosen.gain, chosen.goodput_gain
     if step is None:
         metric = FRESHNESS if chosen.wall == wall.FRESHNESS else GOODPUT
@@ -278,7 +287,7 @@ def change_of_words(words: Sequence[str]) -> SettingsChange:
         option, equals, value = word.partition("=")
         if not equals or not option:
             raise WrongUsage(f"--set {word!r} must be OPTION=VALUE")
-        settings[option] = _value(value)
+        settings[option] = value and value_of(value)
     return SettingsChange(", ".join(words), settings)
 
 
@@ -297,20 +306,5 @@ def refuse_unwell(alarms: Sequence[str]) -> None:
 
 def same(text: str | None, stated: object, value: object) -> bool:
     """Whether a setting has a value already: as the command line has it (`text`), or as stated."""
-    known = _value(text) if text is not None else stated
+    known = value_of(text) if text is not None else stated
     return known is not None and (known == value or str(known) == str(value))
-
-
-def _is_rule(value: object) -> bool:
-    """Whether it is a rule such as "x2" or "p95" that could not be worked out."""
-    return isinstance(value, str) and value[:1] in ("x", "p") and value[1:].isdigit()
-
-
-def _value(text: str) -> Any:
-    """A number or a boolean where the text is one."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text

@@ -105,7 +105,7 @@ def judge(path: str) -> None:
     """Prints what a child of `Exporter.judge` finds. Errors: `RltraceError`."""
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.summary import summary_of
-    from rltrace.analysis.timeline.steps import StepSelection, narrow
+    from rltrace.analysis.timeline.analysed_part import StepSelection, narrow
 
     run = open_readable(Path(path))
     narrow(run, StepSelection(newest=_JUDGED_STEPS))

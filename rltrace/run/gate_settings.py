@@ -18,7 +18,7 @@ from rltrace.analysis.gate.metrics import (
     conditions_of,
     parse_condition,
 )
-from rltrace.run.run_folders import open_readable
+from rltrace.run.run_folders import open_phase
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.untrusted_files import parsed_toml, text_given
 
@@ -115,24 +115,28 @@ def _table(path: Path, keys: tuple[str, ...]) -> Mapping[str, Any] | None:
     raise WrongUsage(f"{path}: {'.'.join(keys)} must be a table")
 
 
-def gate(runs: Sequence[Path], settings: GateSettings) -> Judgement:
-    """Judges runs of one code together. Errors: `RltraceError`, as `judge` and `read_baseline`, and
-    (wrong usage) where there is nothing to hold them to."""
+def gate(runs: Sequence[Path], settings: GateSettings, phase: int | None = None) -> Judgement:
+    """Judges runs of one code together, or a phase of each (None: the last). Errors:
+    `RltraceError`, as `judge` and `read_baseline`, and (wrong usage) where there is nothing to hold
+    them to."""
     from rltrace.analysis.gate.baseline import read_baseline
     from rltrace.analysis.gate.judge import judge
 
     asked = settings.completed()
     baseline = None if asked.baseline is None else read_baseline(asked.baseline)
-    return judge([open_readable(path) for path in runs], baseline, asked.conditions)
+    return judge([open_phase(path, phase) for path in runs], baseline, asked.conditions)
 
 
-def keep_baseline(runs: Sequence[Path], path: Path, *, anyway: bool = False) -> Baseline:
-    """Makes a baseline of runs and writes it; `anyway`: of runs with an alarm, too. Errors:
+def keep_baseline(
+    runs: Sequence[Path], path: Path, *, anyway: bool = False, phase: int | None = None
+) -> Baseline:
+    """Makes a baseline of runs, or of a phase of each, and writes it; `anyway`: of runs with an
+    alarm, too. Errors:
     `RltraceError`, as `make_baseline`, and where it cannot be written."""
     from rltrace.analysis.gate.baseline import make_baseline, write_baseline
 
     if path.is_dir():
         raise WrongUsage(f"{path} is a directory: name the file to write")
-    made = make_baseline([open_readable(run) for run in runs], anyway=anyway)
+    made = make_baseline([open_phase(run, phase) for run in runs], anyway=anyway)
     write_baseline(made, path)
     return made

@@ -256,6 +256,15 @@ def open_readable(path: Path) -> Run:
     return run
 
 
+def open_phase(path: Path, phase: int | None = None) -> Run:
+    """A readable run, narrowed to one of its phases (None: the last). Errors: `RltraceError`."""
+    from rltrace.analysis.timeline.analysed_part import StepSelection, narrow
+
+    run = open_readable(path)
+    narrow(run, StepSelection(phase=phase))
+    return run
+
+
 def check_followed(job: Job, found: bool) -> None:
     """Errors: `RltraceError` for a run that is over and of which nothing can be read, which is
     looked at only where nothing was `found` by who follows it."""

@@ -41,6 +41,14 @@ def _is_clock(value: object) -> bool:
     return isinstance(value, dict) and all(map(is_whole, value.values()))
 
 
+def _are_trainings(value: object) -> bool:
+    """Whether it lists what a process said of itself in each of its trainings."""
+    return isinstance(value, list) and all(
+        isinstance(one, dict) and is_whole(one.get("since_ns")) and not fitting(one, PROCESS)[1]
+        for one in value
+    )
+
+
 _Kinds = Mapping[str, tuple[Kind, str]]
 
 _WHOLE, _TEXT = (is_whole, "no whole number"), (_of(str), "no text")
@@ -61,6 +69,7 @@ PROCESS: _Kinds = {
     **dict.fromkeys(("settings", "versions", "recording-stopped"), _TABLE),
     "clock": (_is_clock, "no pair of times"),
     "reward_weights": (_is_numbers, "no table of numbers"),
+    "trainings": (_are_trainings, "no list of trainings"),
 }  # what the file of a process states
 
 

@@ -35,7 +35,9 @@ group_norm online dpo distillation server group batch steps epoch best last cons
 tensorboard swanlab mlflow adamw adam sgd constant cosine linear sort reverse copy repeat
 expression lookup clip_cov kl_cov geo_mean sapo vespo dppo_tv dppo_kl
 plain truncated aipo gdpo grpo_passk grpo_vectorized rloo_vectorized optimal_token_baseline
-tir_optimal_token_baseline a2c reinforce++ flash_reinforce"""
+tir_optimal_token_baseline a2c reinforce++ flash_reinforce ppo_trainer ppo_megatron_trainer
+one_step_off_ppo_trainer one_step_off_ppo_megatron_trainer fully_async_ppo_trainer
+fully_async_ppo_megatron_trainer"""
 WORDS = LAUNCHERS.union(_WORDS.split(), ("", "online dpo", REDACTED))
 """What settings are set to by a word, as far as it matters to anybody who reads them."""
 

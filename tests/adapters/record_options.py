@@ -27,7 +27,8 @@ def named(framework: str) -> set[str]:
     """The options that the settings of a framework name."""
     settings = settings_file(framework)["setting"]
     found = {setting["option"] for setting in settings}
-    found |= {option for setting in settings for option in setting.get("needs", {})}
+    more = (setting.get(key, {}) for setting in settings for key in ("needs", "exactly"))
+    found |= {option for options in more for option in options}
     return {plain(option) for option in found}
 
 

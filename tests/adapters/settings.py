@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import ast
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import rltrace
+from rltrace.testing.inside.analysis import (
+    WRAP_SYNC,
+    FrameworkSetting,
+    catalogue,
+    form_of,
+    frameworks,
+    launch,
+    plan,
+    playbook_moves,
+    printed,
+    read_workload,
+    set_to,
+    spec_of,
+    with_settings,
+)
 from rltrace.testing.inside.trace import satisfies
 
 if sys.version_info >= (3, 11):
@@ -21,6 +37,7 @@ Options = dict[str, str]
 """Those that a version of a framework knows, with their kinds."""
 
 
+WORKLOADS = Path(__file__).parents[2] / "examples" / "workloads"
 FOLDER = Path(rltrace.__file__).parent / "adapters"
 
 
@@ -30,8 +47,57 @@ def settings_files() -> list[str]:
 
 
 def settings_file(stem: str) -> dict[str, Any]:
-    """What a file of settings holds: a list of them under `setting`."""
-    return tomllib.loads((FOLDER / stem / "settings.toml").read_text("utf-8"))
+    """What a file of settings holds: a list of them under `setting`, with what holds for all."""
+    found = tomllib.loads((FOLDER / stem / "settings.toml").read_text("utf-8"))
+    for setting in found["setting"]:
+        setting.setdefault("versions", "")
+        setting.setdefault("source", found.get("source"))
+    return found
+
+
+MOVED = {"lag_bound": "3", "tail_cap": "1000"}
+"""What levers are moved to where the run tells that: versions, tokens."""
+_HAS = 4  # what the job has of all that is set to so many times that
+
+
+def worked_out(wall: str, move: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What options are set to in a job that has 4 of everything."""
+    (made,) = [one for one in playbook_moves() if (one.wall, one.move) == (wall, move)]
+    moved = MOVED.get(made.lever, made.value)
+    return {o: set_to(o, value, moved, dict.fromkeys(values, _HAS)) for o, value in values.items()}
+
+
+def asked(setting: Setting) -> dict[str, Any]:
+    """All options that a setting sets, and to what."""
+    values = {setting["option"]: setting["value"]}
+    values |= setting.get("needs", {}) | setting.get("exactly", {})
+    return worked_out(setting["wall"], setting["move"], values)
+
+
+def as_printed(
+    framework: str, version: str
+) -> Iterator[tuple[FrameworkSetting, dict[str, Any], list[str]]]:
+    """Each setting of a version, what it sets, and the words that are printed for that."""
+    for one in frameworks()[framework]:
+        if satisfies(version, one.versions):
+            made = one.in_version(version)
+            values = {made.option: made.value, **made.needs, **made.exactly}
+            settings = worked_out(made.wall, made.move, values)
+            words = shlex.split(printed(framework, settings))
+            if made.option != WRAP_SYNC:
+                assert words == with_settings([], form_of(framework), settings)
+                yield made, settings, words
+
+
+def as_planned(framework: str) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """What the plans of the example workloads set, and the words that are printed for that."""
+    for path in sorted(WORKLOADS.glob("*.toml")):
+        made = plan(spec_of(read_workload(path), str(path)))
+        for entry in catalogue():
+            if entry.adapter == framework:
+                settings = {one.option: one.value for one in launch(made, entry)}
+                words = [printed(framework, {o: value}) for o, value in settings.items()]
+                yield settings, shlex.split(" ".join(words))
 
 
 def plain(option: str) -> str:
@@ -67,10 +133,7 @@ def not_taken(
         f"{name(setting)}: {option}={value}"
         for setting in settings
         if satisfies(version, setting["versions"])
-        for option, value in (
-            (setting["option"], setting["value"]),
-            *setting.get("needs", {}).items(),
-        )
+        for option, value in asked(setting).items()
         if not takes(known(setting).get(plain(option), "none"), value)
     ]
 

@@ -18,7 +18,14 @@ import pytest
 
 from rltrace.testing.inside.trace import satisfies
 from tests.adapters.option_classes import of_classes
-from tests.adapters.settings import name, settings_file, sources_of
+from tests.adapters.settings import (
+    as_planned,
+    as_printed,
+    asked,
+    name,
+    settings_file,
+    sources_of,
+)
 from tests.adapters.sources import TRL
 
 SETTINGS: list[dict[str, Any]] = settings_file("trl")["setting"]
@@ -27,7 +34,7 @@ MODULES = {GRPO: "trl.trainer.grpo_config", ASYNC: "trl.experimental.async_grpo"
 
 INHERITED = {
     "per_device_train_batch_size", "use_liger_kernel", "torch_compile", "gradient_checkpointing",
-    "deepspeed",
+    "deepspeed", "gradient_accumulation_steps",
 }  # fmt: skip
 """Fields of transformers' own."""
 
@@ -56,9 +63,7 @@ def config_of(setting: dict[str, Any]) -> str:
 
 def given(setting: dict[str, Any]) -> dict[str, Any]:
     """The options that a setting has to do with, and their values."""
-    found = {setting["option"]: setting["value"]}
-    for key in ("needs", "exactly", "only"):
-        found |= setting.get(key, {})
+    found = asked(setting) | setting.get("only", {})
     return {field(option): value for option, value in found.items()}
 
 
@@ -99,3 +104,44 @@ def test_a_job_states_each_option_or_the_one_beside_it(
     values = vars(config(output_dir=str(tmp_path), use_cpu=True, bf16=False))
     stated = {option for option, value in values.items() if value is not None}
     assert stated & {field(setting["option"]), field(setting.get("beside", ""))}
+
+
+def read(config_name: str, words: list[str], folder: Path) -> dict[str, Any]:
+    """What transformers' parser makes of a command line, as it is for a script of TRL."""
+    from transformers import HfArgumentParser
+
+    config = getattr(import_module(MODULES[config_name]), config_name)
+    plain = ["--output_dir", str(folder), "--use_cpu", "--bf16", "false"]
+    parser = HfArgumentParser(config)
+    return {f"--{key}": value for key, value in vars(parser.parse_args([*plain, *words])).items()}
+
+
+@needs_trl
+def test_its_own_parser_reads_what_is_printed(tmp_path: Path) -> None:
+    for setting, settings, words in as_printed("trl", TRL.versions[-1]):
+        for config in setting.config:
+            known = read(config, words, tmp_path)
+            assert {option: known[option] for option in settings} == settings, setting.option
+
+
+@needs_trl
+def test_its_own_parser_reads_what_is_planned(tmp_path: Path) -> None:
+    plans = list(as_planned("trl"))
+    assert any("--max_staleness" in settings for settings, _ in plans)
+    for settings, words in plans:
+        config = ASYNC if "--max_staleness" in settings else GRPO
+        known = read(config, words, tmp_path)
+        assert {option: known[option] for option in settings} == settings
+
+
+@needs_trl
+def test_twice_the_samples_of_a_prompt_fit_into_twice_the_batch(tmp_path: Path) -> None:
+    """TRL refuses groups that do not divide the batch of a generation."""
+    config = getattr(import_module(MODULES[GRPO]), GRPO)
+    (setting,) = [s for s in SETTINGS if s["option"] == "--num_generations"]
+    plain = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}
+    given_before = {**plain, "per_device_train_batch_size": 2, "num_generations": 4}
+    before = config(**given_before, gradient_accumulation_steps=4)
+    after = config(**given_before | given(setting))
+    assert after.num_generations == 2 * before.num_generations
+    assert after.generation_batch_size == 2 * before.generation_batch_size

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rltrace.analysis.fixes.fixes import not_yet
 from rltrace.testing import Process, process, run_of, stating
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
@@ -19,6 +18,7 @@ from rltrace.testing.inside.analysis import (
     WRAP_SYNC,
     Figure,
     Summary,
+    not_yet,
     settings_for,
     summarize,
 )

@@ -3,6 +3,7 @@ run has already is not advised."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rltrace.analysis.fixes.job_settings import (
     given,
     with_settings,
 )
+from rltrace.analysis.fixes.options import KnownJob, is_rule, known_job, options_for, printed
 from rltrace.analysis.fixes.playbook import frameworks, moves, settings_for
 from rltrace.testing import process, run_of, stating, turns
 from rltrace.testing.inside.analysis import (
@@ -82,7 +84,7 @@ OPENRLHF = ["python", "-m", "openrlhf.cli.train_ppo_ray", "--vllm.num_engines", 
          [*TRAIN[:4], "--lr=0.1", "--no-retokenize"]),
         ("rltrace.trainer", TRAIN, {"learning_rate": 1e-3}, [*TRAIN[:5], "--lr", "0.001"]),
         ("rltrace.trainer", TRAIN, {"max_lag": 1}, [*TRAIN, "--max-lag", "1"]),
-        ("verl", VERL, {"a.b": True}, [*VERL[:3], *VERL[4:], "a.b=True"]),
+        ("verl", VERL, {"a.b": True}, [*VERL[:3], *VERL[4:], "a.b=true"]),
         ("verl", VERL, {"c.d": 5}, [*VERL[:4], VERL[5], "+c.d=5"]),
         ("verl", VERL, {"+new.key": [1, 2]}, [*VERL, "+new.key=[1,2]"]),
         ("openrlhf", OPENRLHF, {"--vllm.num_engines": 2},
@@ -118,6 +120,7 @@ def test_what_a_command_sets_can_be_read_and_what_a_job_writes_goes_elsewhere() 
 
 
 ROLLOUT = "actor_rollout_ref.rollout"
+NEWEST = {"verl": "0.9.1", "openrlhf": "0.11.2", "trl": "1.16.0"}
 SLOW_ROLLOUT = turns(8, 8, 8, 8, 8)
 SLOW_SYNC = walled.turns(rollout=3, sync=6, train=1)
 OVERLAP = "overlap generation with training"
@@ -126,9 +129,9 @@ OVERLAP = "overlap generation with training"
 def run_with(
     path: Path, framework: str, *words: str, spans: list[Any] = SLOW_ROLLOUT, **meta: Any
 ) -> Run:
-    """A run of one process of the framework, begun by a script with these words."""
+    """A run of one process of the newest version, begun by a script with these words."""
     run = run_of(path, process("driver", *spans), command=["./train.sh", *words], **meta)
-    return stating(run, {"adapter": framework})
+    return stating(run, {"adapter": framework, "versions": {framework: NEWEST.get(framework)}})
 
 
 def fixes(path: Path, framework: str, *words: str, **more: Any) -> list[Fix]:
@@ -138,7 +141,7 @@ def fixes(path: Path, framework: str, *words: str, **more: Any) -> list[Fix]:
 def advised(found: list[Fix]) -> set[str]:
     """All options that are advised, first, with another or besides."""
     options = {fix.setting for fix in found} | {key for fix in found for key in fix.needs}
-    return options | {one.partition("=")[0] for fix in found for one in fix.also}
+    return options | {re.split("[= ]", one)[0] for fix in found for one in fix.also}
 
 
 @pytest.mark.parametrize(
@@ -163,7 +166,7 @@ def test_what_the_run_has_is_not_advised(
     [
         ("verl", f"{ROLLOUT}.checkpoint_engine.backend", "rltrace", ()),
         ("openrlhf", WRAP_SYNC, True, ()),
-        ("rltrace.trainer", "sync", "relay", ("sync=delta",)),
+        ("rltrace.trainer", "sync", "relay", ("--sync delta",)),
     ],
 )
 def test_rltraces_own_way_for_weights_is_named_behind_what_is_predicted_to_gain(
@@ -200,6 +203,97 @@ def test_another_option_of_the_same_move_takes_its_place(tmp_path: Path) -> None
     critic = fixes(tmp_path / "critic", "openrlhf", *words, spans=spans)
     (drop,) = (fix for fix in critic if fix.move == "drop the critic")
     assert (drop.setting, drop.needs) == ("--algo.advantage.estimator", {})
+
+
+def test_an_option_of_another_program_is_no_option_of_the_job(tmp_path: Path) -> None:
+    """verl 0.8's `main_ppo` has no `rollout.nnodes`; in 0.9 it has an option of its own."""
+
+    def overlap(name: str, version: str, *words: str) -> Fix:
+        run = run_with(tmp_path / name, "verl", "-m", *words)
+        run = stating(run, {"adapter": "verl", "versions": {"verl": version}})
+        found = {fix.move: fix for fix in summarize(run).verdict.fixes}
+        return found[OVERLAP]
+
+    main = "verl.trainer.main_ppo"
+    older = overlap("older", "0.8.0", main)
+    assert (older.setting, older.printed) == ("", "")
+    assert "verl.experimental.one_step_off_policy.main_ppo" in older.program
+    newer = overlap("newer", "0.9.1", main)
+    assert (newer.setting, newer.program) == ("trainer.v1.trainer_mode", "")
+    apart = overlap("apart", "0.8.0", "verl.experimental.one_step_off_policy.main_ppo")
+    assert (apart.setting, apart.program) == ("rollout.nnodes", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [
+        (("verl.trainer.main_ppo",), "ppo_trainer"),
+        (("verl.trainer.main_ppo", "--config-name=ppo_megatron_trainer"), "ppo_megatron_trainer"),
+        (("-m", "verl.trainer.main_ppo", "--config-name", "mine"), "ppo_trainer"),
+        (("verl/experimental/fully_async_policy/fully_async_main.py",), "fully_async_ppo_trainer"),
+        (("mine.py", "rollout.nnodes=1"), "one_step_off_ppo_trainer"),
+        (("mine.py", "rollout.nnodes=1", "async_training.staleness_threshold=0.5"),
+         "fully_async_ppo_trainer"),
+        (("mine.py",), "ppo_trainer"),
+    ],
+)  # fmt: skip
+def test_the_configuration_is_that_of_the_command(
+    tmp_path: Path, words: tuple[str, ...], config: str
+) -> None:
+    assert known_job(run_with(tmp_path, "verl", *words)).config == config
+
+
+def test_a_relative_value_is_of_the_jobs_own_and_none_without_it() -> None:
+    """The factor is the lever's, which predicts the gain."""
+    (move,) = [one for one in moves() if one.lever == "samples"]
+
+    def values(**current: Any) -> list[Any]:
+        job = KnownJob(
+            "openrlhf", "0.11.2", {f"--rollout.{k}": v for k, v in current.items()}, {}, ""
+        )
+        return [one.value for one in options_for(move, job, move.value)[0]]
+
+    assert values(n_samples_per_prompt=4) == [8]
+    assert [is_rule(value) for value in values()] == [True]
+    said = printed("openrlhf", {"--rollout.n_samples_per_prompt": move.value})
+    assert not any(sign.isdigit() for sign in said)
+
+
+@pytest.mark.parametrize(
+    ("option", "now", "offered"),
+    [
+        ("--vllm.gpu_memory_utilization", 0.85, True),
+        ("--vllm.gpu_memory_utilization", 0.95, False),
+        ("--vllm.tensor_parallel_size", 2, True),
+        ("--vllm.tensor_parallel_size", 1, False),
+        ("--algo.kl.init_coef", 0.01, True),
+        ("--algo.kl.init_coef", 0.0, False),
+        ("--train.max_tokens_per_gpu", 65536, False),
+    ],
+)
+def test_what_the_job_has_passed_is_not_offered(option: str, now: float, offered: bool) -> None:
+    job = KnownJob("openrlhf", "0.11.2", {option: now}, {}, "")
+    settings = [one for move in moves() for one in options_for(move, job, move.value)[0]]
+    assert (option in {one.option for one in settings}) == offered
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings", "line"),
+    [
+        ("openrlhf", {"--train.async_enable": True, "--a.b": [0.5, 2.0]},
+         "--train.async_enable --a.b 0.5 2.0"),
+        ("trl", {"--use_vllm": True, "--beta": 0.0, "--gradient_checkpointing": False},
+         "--use_vllm --beta 0.0 --gradient_checkpointing false"),
+        ("verl", {"a.b": False, "+c": [1, 2]}, "a.b=false '+c=[1,2]'"),
+        ("prime_rl", {"a.use_it": False}, "--no-a.use-it"),
+        ("roll", {"a.b": True}, "a.b: true"),
+        ("openrlhf", {WRAP_SYNC: True}, WRAP_SYNC),
+    ],
+)  # fmt: skip
+def test_settings_are_printed_as_the_framework_takes_them(
+    framework: str, settings: dict[str, Any], line: str
+) -> None:
+    assert printed(framework, settings) == line
 
 
 def test_the_program_itself_knows_more_than_the_script_that_starts_it(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def test_an_evaluation_is_in_no_figure_of_training(mode: tuple[str, Finished]) -
     answers = job.rows("SELECT count(*) FROM spans WHERE stage = 'rollout' AND tokens > 0")
     of_eval = "SELECT count(*) FROM spans WHERE role = 'rollout' AND stage = 'eval' AND tokens > 0"
     assert samples == answers
-    # Each evaluation is of all prompts that there are to train on, three times each. The asynchronous
-    # trainer has no last one, as its generator has ended by then.
+    # Each evaluation is of all prompts that there are to train on, three times each. The
+    # asynchronous trainer has no last one, as its generator has ended by then.
     evaluations = {"evaluated": 2, "evaluated async": 1}.get(name, 0)
     assert job.rows(of_eval) == [evaluations * 3 * 4 * PROMPTS]
     if name == "frozen":

@@ -55,6 +55,8 @@ class FakeFix:
     needs: dict[str, Any] = field(default_factory=dict)
     move: str = "a move"
     wall: str = "sparse reward"
+    printed: str = ""
+    program: str = ""
 
 
 GAIN = Estimate(1.5, 2.0, 2.5)
@@ -111,15 +113,17 @@ def test_words_are_settings() -> None:
 def test_the_first_fix_with_a_setting_and_a_prediction_is_tried() -> None:
     fixes: Any = [
         FakeFix("", None, GAIN, GAIN),
-        FakeFix("samples", "x2", GAIN, GAIN),
+        FakeFix("samples", 8, GAIN, GAIN, {"batch": "x2"}),
         FakeFix("objective", "tis"),
         FakeFix("placement", "async", GAIN, GAIN, {"max_lag": 2}),
+        FakeFix("", None, program="another.main"),
     ]
     change = change_of_fix(fixes, None)
     assert change.settings == {"max_lag": 2, "placement": "async"}
     assert (change.predicted, change.metric) == (GAIN, "step")
     assert change_of_fix(fixes, 3).predicted is None
-    for number, why in ((1, "no option"), (2, "give --set"), (9, "there are 4")):
+    told = ((1, "no option"), (2, "give --set batch="), (5, "another.main"), (9, "there are 5"))
+    for number, why in told:
         with pytest.raises(RltraceError, match=why):
             change_of_fix(fixes, number)
     with pytest.raises(RltraceError, match="no fix with a setting"):

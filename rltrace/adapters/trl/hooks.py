@@ -68,7 +68,7 @@ _TRAINERS = tuple(
             before=buffer.batch_seen,
         ),
         Hook(f"{module}:use_adapter", before=buffer.adapter_changed, after=buffer.adapter_back),
-        Hook(f"{trainer}.compute_loss", "train"),
+        Hook(f"{trainer}.compute_loss", **either(loop.trains, "train", "eval")),
     )
 )
 

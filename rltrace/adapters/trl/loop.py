@@ -66,9 +66,10 @@ def fit_begins(call: Call) -> None:
     loop.micro = None
     accelerator = trainer.accelerator
     recorder.describe(role="learner", rank=int(accelerator.process_index))
-    recorder.describe(**stated(trainer))
+    facts = stated(trainer)
     if accelerator.is_main_process:
-        recorder.describe(parameters=parameter_count(trainer.model))
+        facts["parameters"] = parameter_count(trainer.model)
+    recorder.training_begins(**facts)
 
 
 def batch_wanted(call: Call) -> str:
@@ -124,6 +125,13 @@ _OF_CLASS = {
     "RLOOTrainer": "ppo",
     "OnlineDPOTrainer": _PAIRS,
 }
+_NO_ROLLOUT = {
+    "SFTTrainer": "supervised fine-tuning",
+    "RewardTrainer": "training of a reward model",
+    "PRMTrainer": "training of a reward model",
+    **{f"{name}Trainer": name for name in ("DPO", "KTO", "CPO", "ORPO", "BCO")},
+}
+"""Trainers that generate nothing, and what they do."""
 _SUM = "sum_then_normalize"  # before that there was nothing else
 
 
@@ -140,7 +148,9 @@ def stated(trainer: Any) -> dict[str, Any]:
         facts |= {"placement": "disaggregated" if apart else "colocated", "drops_stale": False}
         updates = 1  # a version is an optimizer update
     else:
-        return facts
+        # What inherits from one of them may generate, as GKD's trainer does from that of SFT.
+        mine = (base for base in type(trainer).__mro__ if base.__module__.startswith("trl."))
+        return facts | not_none(no_rollout=_NO_ROLLOUT.get(next(mine, object).__name__))
     if isinstance(updates, int):
         facts["updates_per_version"] = updates
     facts["objective"] = _objective(trainer, args)

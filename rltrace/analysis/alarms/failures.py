@@ -139,17 +139,13 @@ def failed_steps(analysis: RunAnalysis) -> Iterator[Said]:
 
 @alarm("restart", "steps were done again")
 def steps_again(analysis: RunAnalysis) -> Iterator[Said]:
-    steps = analysis.steps
-    if not steps.repeated:
-        return
-    if len({window.process for window in steps.windows}) > 1:
-        what = "step was" if steps.repeated == 1 else "steps were"
-        yield grave(f"{steps.repeated} {what} done again after a restart")
-        return
-    what = "a step's number" if steps.repeated == 1 else f"the numbers of {steps.repeated} steps"
-    says = f"{what} came again in one process, which counts as work done again"
-    number = "if each epoch counts from 0, number the steps through: rltrace.step(n)"
-    yield grave(f"{says}; {number}")
+    again = analysis.steps.repeated
+    if again and len({window.process for window in analysis.steps.windows}) > 1:
+        yield grave(f"{again} step{'s were' if again > 1 else ' was'} done again after a restart")
+    elif again:
+        what = f"the numbers of {again} steps" if again > 1 else "a step's number"
+        says = f"{what} came again in one process, which counts as work done again"
+        yield grave(f"{says}; if it is not, number the steps through: rltrace.step(n)")
 
 
 @alarm("lost process", "a process was lost")

@@ -94,13 +94,13 @@ class Coverage:
 
 
 def coverage(analysis: RunAnalysis) -> Coverage:
-    """Every stage that has a symbol is expected."""
+    """Every stage that has a symbol is expected, unless the job is no RL."""
     run, activity = analysis.run, analysis.activity
     bounds = [process.clock_bound_ns for process in run.processes]
     return Coverage(
         unseen=tuple(
             Unseen(stage, word(stage), symbol, _reason(run, stage))
-            for stage, symbol in STAGE_SYMBOLS.items()
+            for stage, symbol in ({} if analysis.no_rollout else STAGE_SYMBOLS).items()
             if stage not in activity.spans_of_stage and stage not in activity.from_tables
         ),
         in_progress=_in_progress(analysis),

@@ -87,8 +87,10 @@ class Cascade:
 
 
 def cascade(analysis: RunAnalysis) -> Cascade | None:
-    """None where the run has no steps, and for an imported log, which tells no wall-clock."""
-    clock = None if analysis.run.meta.get("imported") else _wall_clock(analysis)
+    """None where the run has no steps, or no rollout, and for an imported log, which tells no
+    wall-clock."""
+    none = analysis.run.meta.get("imported") or analysis.no_rollout
+    clock = None if none else _wall_clock(analysis)
     if clock is None:
         return None
     run, goodput, fresh, work = analysis.run, analysis.goodput, analysis.freshness, analysis.busy

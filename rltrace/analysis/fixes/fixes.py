@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from rltrace.analysis.figures.devices import framework_of
+import numpy as np
+
 from rltrace.analysis.fixes import playbook
-from rltrace.analysis.fixes.job_settings import current_settings, stated_settings
+from rltrace.analysis.fixes.options import KnownJob, known_job, options_for, printed
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import Estimate, t95
 from rltrace.analysis.walls.rank import Ranking
@@ -27,7 +28,6 @@ from rltrace.analysis.whatif.predict import (
     predictor,
     verdict_of,
 )
-from rltrace.analysis.whatif.workload import number_of
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage, word
 
@@ -36,6 +36,7 @@ _GOOD = 1.02  # a gain below this is none
 
 _SLOW_LINK_GB_PER_S = 1.0  # about what one 10 Gbit/s link carries
 _LEAST_OF_UPDATE = 0.05
+_NOT_MUCH_LESS = 0.25
 _BETA = "a chance of success for each prompt, drawn from one beta distribution"
 _ESS_FALLS: tuple[str, ...] = (
     "ESS falls with each version of lag by one factor (low end) or faster (high end)",
@@ -44,9 +45,10 @@ _ESS_FALLS: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Fix:
-    """One move against `wall`. `setting` and `value` are the option that makes it in this framework
-    and version (empty and None: none does), `needs` what has to be set with it, `also` options that
-    make the same move; `now` is its value in the run (None: unknown). `lever` is what was moved to
+    """One move against `wall`. `setting` and `value` are the option that makes it in this job
+    (empty and None: none does), `needs` what has to be set with it, `printed` all of that as the
+    framework takes it, `also` options that make the same move; `now` is its value in the run (None:
+    unknown). `program`: none in this job, but one of that program. `lever` is what was moved to
     predict it, `size` how far, in words. `gain` is the step now over the step then, `goodput_gain`
     the same in useful tokens for each device-second; None where nothing predicts it, which
     `unpredicted` explains. `outcome` is a word of `predict`, or "" without a prediction."""
@@ -70,6 +72,8 @@ class Fix:
     watch: str
     source: str
     now: Any = None
+    printed: str = ""
+    program: str = ""
 
     @property
     def sized(self) -> str:
@@ -107,11 +111,10 @@ def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) ->
     nothing predicts, then those that gain nothing. Left out is what changes a stage that was not
     seen, what the run has already, an option that it lacks where it states all, and what another
     framework's setting makes and nothing predicts (but where the replay is off the run)."""
-    framework = framework_of(analysis.run)
-    current = current_settings(analysis.run, *framework)
+    job = known_job(analysis.run)
     names = [wall.name for wall in ranking.binding]
     stages = _stages(analysis, ranking.binding)
-    aside: tuple[str, ...] = ("bytes",) if framework[0] else ("bytes", "pieces")
+    aside: tuple[str, ...] = ("bytes",) if job.framework else ("bytes", "pieces")
     if bytes_take_time(analysis):
         aside = ()
     load = analysis.workload
@@ -126,17 +129,13 @@ def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) ->
             raise RltraceError("the run cannot be replayed")
         return held(ask(moved), bounds)
 
-    # Where a framework has settings for several updates, those of the longest come first.
-    spans = {one.span for one in playbook.frameworks().get(framework[0], ())} - {""}
-    longest = longest_span(analysis, ranking.binding) if spans else ""
+    spans = slow_spans(analysis, ranking.binding, job.framework)
     found: dict[tuple[str, str, str], Fix] = {}  # a move may be against two walls that bind
     for move in playbook.moves():
         seen = not move.stage or move.stage in stages
         if move.wall not in names or not seen or move.saves in aside:
             continue
-        known = playbook.settings_for(*framework, move)
-        known = tuple(sorted(known, key=lambda one: one.span not in ("", longest)))
-        fix = _fix(analysis, move, known, predict, current)
+        fix = _fix(analysis, move, predict, job, spans)
         by_hand = not playbook.made_by_settings(move) or (off and fix is not None and fix.lever)
         if fix and (fix.setting or fix.goodput_gain is not None or by_hand):
             found.setdefault((fix.move, fix.setting, fix.lever), fix)
@@ -159,16 +158,19 @@ def _stages(analysis: RunAnalysis, walls: tuple[Wall, ...]) -> set[str]:
     return found
 
 
-def longest_span(analysis: RunAnalysis, walls: Sequence[Wall]) -> str:
-    """The name of the spans that take the most time in the stages of the walls; "" for none."""
+def slow_spans(analysis: RunAnalysis, walls: Sequence[Wall], framework: str) -> tuple[str, ...]:
+    """Of the spans that a framework has settings for, and that the stages of the walls have, those
+    that take the longest, or not much less; the longest first."""
+    known = {name for one in playbook.frameworks().get(framework, ()) for name in one.span}
     stages = ", ".join(str(int(stage)) for wall in walls for stage in stages_of(wall.name))
-    if not stages:
-        return ""
+    if not (known and stages):
+        return ()
     rows = analysis.run.ask(
-        "select text from raw_spans join names on names.id = name where end_ns > 0 and stage in "
-        f"({stages}) group by 1 order by sum(end_ns - start_ns) desc, 1 limit 1"
+        "select text, sum(end_ns - start_ns) from raw_spans join names on names.id = name where "
+        f"end_ns > 0 and stage in ({stages}) group by 1 order by 2 desc, 1"
     )
-    return str(rows[0][0]) if rows else ""
+    took = [(str(name), float(took_ns)) for name, took_ns in rows if name in known]
+    return tuple(name for name, took_ns in took if took_ns >= _NOT_MUCH_LESS * took[0][1])
 
 
 def bytes_take_time(analysis: RunAnalysis) -> bool:
@@ -182,22 +184,26 @@ def bytes_take_time(analysis: RunAnalysis) -> bool:
 
 
 def _fix(
-    analysis: RunAnalysis, move: playbook.Move, known: tuple[playbook.FrameworkSetting, ...],
-    predict: _Predict, current: Mapping[str, Any],
+    analysis: RunAnalysis, move: playbook.Move, predict: _Predict, job: KnownJob,
+    spans: Sequence[str],
 ) -> Fix | None:  # fmt: skip
-    """A move as the settings `known` make it; None where it does not apply to the run."""
-    stated, value = stated_settings(analysis.run), move.value
+    """A move as the job's settings make it; None where it does not apply to the run."""
+    value = move.value
     if move.lever == "lag_bound":  # below 1 actors wait for every update
         value = str(max(1, analysis.freshness.bound.safe_lag))
-    settings = not_yet(tuple(one for one in known if one.is_of(stated)), value, current)
+    settings, program = options_for(move, job, _moved(analysis, move.lever, value), spans)
+    has = playbook.settings_for(job.framework, job.version, move)
     by_hand = move.lever or not playbook.made_by_settings(move)
-    if not settings and (not by_hand or any(not _is_amount(one.value) for one in known)):
+    if not (settings or program) and (has or not by_hand):
         return None
     found: Prediction | None = None
     gain: Estimate | None = None
     lever, rests = "", _ESS_FALLS
     why = move.no_number or "no lever of the what-if replay stands for this move"
-    if move.wall == FRESHNESS and move.lever == "lag_bound":
+    first = settings[0] if settings else None
+    if move.lever and first and not first.follows:
+        why = f"how far {first.option} moves what would be replayed is not known"
+    elif move.wall == FRESHNESS and move.lever == "lag_bound":
         lever = f"lag_bound={value}"
         gain = _of_freshness(analysis, float(value))
         why = "the lag keeps within this bound already"
@@ -219,15 +225,15 @@ def _fix(
         else:
             gain = gain.and_then(found.goodput_gain) if found else None if off_the_run else gain
             rests = (_BETA, *(rests or ("a sample costs what it costs now",)))
-    first = settings[0] if settings else None
+    size = (move.size or "{value}" * move.is_amount) if lever else ""
     return Fix(
         wall=move.wall, move=move.move,
-        size=move.size.format(value=lever.partition("=")[2]) if lever else "",
+        size=size.format(value=lever.partition("=")[2]),
         setting=first.option if first else "",
-        value=_value(first, value, current) if first else None,
+        value=first.value if first else None,
         needs=first.needs if first else {},
         effect=first.effect if first else "",
-        also=tuple(f"{s.option}={s.value}" for s in settings[1:]),
+        also=tuple(printed(job.framework, {s.option: s.value}) for s in settings[1:]),
         lever=lever,
         gain=found.gain if found else None,
         goodput_gain=gain if gain is not None else found.goodput_gain if found else None,
@@ -235,45 +241,20 @@ def _fix(
         unpredicted=why if found is None and gain is None else "",
         rests_on=rests if gain is not None or found is not None else (),
         effort=move.effort, risk=move.risk, watch=move.watch, source=move.source,
-        now=current.get(first.option) if first else None,
+        now=job.current.get(first.option) if first else None,
+        printed=printed(job.framework, {first.option: first.value, **first.needs}) if first else "",
+        program=program,
     )  # fmt: skip
 
 
-def not_yet(
-    settings: tuple[playbook.FrameworkSetting, ...], value: str, current: Mapping[str, Any]
-) -> tuple[playbook.FrameworkSetting, ...]:
-    """Of the settings that make a move those that the run does not have, each with what it needs
-    and the run lacks. One that it has tells in which of the configurations it is."""
-
-    def has(option: str, value: Any) -> bool:
-        return option in current and bool(current[option] == value)
-
-    def lacks(one: playbook.FrameworkSetting) -> dict[str, Any]:
-        unmet = {k: v for k, v in one.needs.items() if not _meets(current.get(k), v)}
-        return unmet | {k: v for k, v in one.exactly.items() if not has(k, v)}
-
-    made = [one for one in settings if has(one.option, _value(one, value, current))]
-    configs = {one.config for one in made or settings}
-    there = [one for one in settings if one not in made and one.config in configs]
-    return tuple(replace(one, needs=lacks(one)) for one in there)
-
-
-def _meets(now: Any, needed: Any) -> bool:
-    """Whether what an option is now serves as well as the example: numbers and places are the run's
-    own affair, but a number of one may be the lack of what is needed."""
-    if isinstance(needed, str) and set(needed) & set("./:"):
-        return bool(now)
-    numbers = isinstance(now, int | float) and isinstance(needed, int | float)
-    if numbers and not isinstance(now, bool) and not isinstance(needed, bool):
-        return bool(now >= min(needed, 2))
-    return bool(now == needed)
-
-
-def _is_amount(value: Any) -> bool:
-    """Whether an option's value is a number, of which there can be more; a rule is one too."""
-    if isinstance(value, str):
-        return value == "lag bound" or not math.isnan(number_of(value.removeprefix("x")))
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _moved(analysis: RunAnalysis, lever: str, value: str) -> str:
+    """What the options of a move are set by: a cap in tokens, where lengths are known."""
+    load = analysis.workload
+    if lever != "tail_cap" or load is None or load.without_samples:
+        return value
+    tokens = np.concatenate([batch.tokens for batch in load.batches])
+    are_known = tokens.max() > 1.5  # else 1 each
+    return str(math.ceil(np.percentile(tokens, float(value[1:])))) if are_known else value
 
 
 def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
@@ -287,17 +268,6 @@ def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
         return None
     low, high = (least or found).low, (most or found).high
     return Estimate(min(low, found.low), found.value, max(high, found.high))
-
-
-def _value(setting: playbook.FrameworkSetting, value: str, current: Mapping[str, Any]) -> Any:
-    rule = setting.value
-    if rule == "lag bound":
-        return int(value)
-    now = current.get(setting.option)
-    factor = number_of(rule[1:]) if isinstance(rule, str) and rule.startswith("x") else math.nan
-    if isinstance(now, int | float) and not math.isnan(factor):
-        return type(now)(now * factor)
-    return rule
 
 
 # --- what moves against statistical walls would gain: no replay of events tells that

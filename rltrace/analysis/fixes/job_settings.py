@@ -6,10 +6,12 @@ An option that stands already is replaced, else it goes to the end, where every 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -18,38 +20,71 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage, did_you_
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.untrusted_files import packaged_tables
 
-PAIRS = "option=value"
+PAIRS, FILE = "option=value", "option: value"
 
 
 @dataclass(frozen=True)
 class CommandForm:
-    """How a framework's command line takes settings. `form` is `--option value` or `option=value`;
-    `dashes`: options are flags with dashes for underscores, and booleans have a `--no-` flag;
-    `names` are options that the command line calls otherwise. `outputs` are options that name what
-    a job writes, "if given" or "always". `states_all`: the job writes all of its settings down."""
+    """How a framework takes settings. `form`: `--option value`, `option=value`, or `option: value`
+    in a file of the job, where the command takes none. `dashes`: options are flags with dashes for
+    underscores. `off` is how a flag is switched off: a prefix for its dashes, or a word behind it
+    (empty: it is left out). `names` are options that the command line calls otherwise; `outputs`
+    name what a job writes, "if given" or "always". `states_all`: the job writes all of its settings
+    down. `programs`: a configuration -> the program that reads it, the default one first;
+    `trainers`: a trainer, as its log table calls it -> the configuration that it has."""
 
     form: str
     dashes: bool = False
+    off: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     states_all: bool = False
+    programs: Mapping[str, str] = field(default_factory=dict)
+    trainers: Mapping[str, str] = field(default_factory=dict)
 
     def word(self, option: str) -> str:
         if not self.dashes:
             return option
         return "--" + self.names.get(option, option).replace("_", "-")
 
+    def words(self, option: str, value: Any) -> list[str]:
+        """A setting as words of a command line; none for a flag that is left out."""
+        name = self.word(option)
+        if self.form == PAIRS:
+            return [f"{option}={_text(value)}"]
+        if value is True:
+            return [name]
+        if value is False:
+            prefixed = self.off.startswith("--")
+            return [self.off + name[2:]] if prefixed else [name, self.off] if self.off else []
+        return [name, *map(_text, value if isinstance(value, list) else [value])]
+
+    def line(self, settings: Mapping[str, Any]) -> Iterator[str]:
+        """Settings as a person types them."""
+        for option, value in settings.items():
+            if option == WRAP_SYNC:
+                yield option
+            elif self.form == FILE:
+                yield f"{option}: {_text(value)}"
+            else:
+                yield shlex.join(self.words(option, value)) or f"no {self.word(option)}"
+
 
 @cache
 def forms() -> Mapping[str, CommandForm]:
-    told = [data for data in packaged_tables("adapters/*/settings.toml") if "command" in data]
-    return {data["framework"]: CommandForm(**data["command"]) for data in told}
+    """By the name of a framework, and by what runs made of its logs call it."""
+    found: dict[str, CommandForm] = {}
+    for data in packaged_tables("adapters/*/settings.toml"):
+        form = CommandForm(**data.get("command", {"form": FILE}))
+        found |= dict.fromkeys((data["framework"], *data.get("also", ())), form)
+    return found
 
 
 def form_of(framework: str) -> CommandForm:
     """The form of a framework. Errors: `RltraceError` where its command line takes none."""
-    if framework not in forms():
-        known = ", ".join(sorted(forms()))
+    taken = {name: form for name, form in forms().items() if form.form != FILE}
+    if framework not in taken:
+        known = ", ".join(sorted(taken))
         name = framework or "a job of an unknown framework"
         raise RltraceError(
             f"how {name} takes settings on its command line is not known (known: {known}): run it "
@@ -57,7 +92,7 @@ def form_of(framework: str) -> CommandForm:
             "BEFORE AFTER`",
             CANNOT_TELL,
         )
-    return forms()[framework]
+    return taken[framework]
 
 
 def with_settings(
@@ -80,8 +115,8 @@ def given(command: Sequence[str], form: CommandForm, option: str) -> str | None:
         if word == name:
             if equals:
                 return value
-            after = command[place + 1 : place + 2]
-            return after[0] if after and not after[0].startswith("--") else ""
+            after = takewhile(lambda one: not one.startswith("--"), command[place + 1 :])
+            return ",".join(after)
     return None
 
 
@@ -121,32 +156,28 @@ def _pair(words: list[str], form: CommandForm, option: str, value: Any) -> list[
     key = option.lstrip("+")
     before = [word for word in words if _key(word) == key]
     named = before[-1].partition("=")[0] if before else option
-    kept = [word for word in words if word not in before]
-    return [*kept, f"{named}={_text(value)}"]
+    return [*(word for word in words if word not in before), *form.words(named, value)]
 
 
 def _flag(words: list[str], form: CommandForm, option: str, value: Any) -> list[str]:
     name = form.word(option)
-    opposite = f"--no-{name[2:]}"
     kept: list[str] = []
     skipping = False
     for word in words:
-        if word in (name, opposite) or word.startswith(f"{name}="):
-            skipping = word == name and not isinstance(value, bool)
+        if word in (name, f"--no-{name[2:]}") or word.startswith(f"{name}="):
+            skipping = word == name and (not isinstance(value, bool) or form.off == "false")
         elif skipping and not word.startswith("--"):
             skipping = isinstance(value, list)
         else:
             skipping = False
             kept.append(word)
-    if value is True:
-        return [*kept, name]
-    if value is False:
-        return [*kept, opposite] if form.dashes else kept
-    return [*kept, name, *map(_text, value if isinstance(value, list) else [value])]
+    return [*kept, *form.words(option, value)]
 
 
 def _text(value: Any) -> str:
-    return f"[{','.join(map(_text, value))}]" if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True)
@@ -194,6 +225,41 @@ def current_settings(run: OpenedRun, framework: str, version: str) -> Mapping[st
     return {**found, **stated_settings(run)}
 
 
+def configuration(run: OpenedRun, framework: str, current: Mapping[str, Any]) -> str:
+    """The one that the job's program reads, as its command tells; else one that has the options
+    which the job is known to have; else the default one. Empty where a framework has one alone."""
+    for words in reversed(_command_lines(run, framework)):
+        if told := named_configuration(framework, words):
+            return told
+    imported = run.meta.get("imported")
+    form = forms().get(framework, CommandForm(FILE))
+    if isinstance(imported, dict):
+        by_trainer = form.trainers.get(str(imported.get("trainer")), "")
+        if told := str(imported.get("config") or by_trainer):
+            return told
+    default, *others = form.programs or [""]
+    known = [one.config for one in frameworks().get(framework, ()) if one.option in current]
+    apart = [configs for configs in known if configs and default not in configs]
+    most = max(others, key=lambda name: sum(name in configs for configs in apart), default="")
+    return most if any(most in configs for configs in apart) else default
+
+
+def named_configuration(framework: str, words: Sequence[str]) -> str:
+    """The configuration that a command line names, where its options are known, or that its program
+    reads; empty: neither."""
+    if framework not in forms():
+        return ""
+    known = {name for one in frameworks()[framework] for name in one.config}
+    for place, word in enumerate(words):
+        option, _, name = word.partition("=")
+        name = name or "".join(words[place + 1 : place + 2])
+        if option in ("--config-name", "-cn") and name in known:
+            return name
+    told = {word.removesuffix(".py").replace("/", ".") for word in words if "." in word}
+    programs = forms()[framework].programs.items()
+    return next((name for name, program in programs if told & {*program.split()}), "")
+
+
 def settings_shown(
     framework: str, version: str, words: Sequence[str], values: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -203,9 +269,10 @@ def settings_shown(
         return {}
     settings = [one.in_version(version) for one in frameworks()[framework]]
     found: dict[str, Any] = {}
-    for option in sorted({option for one in settings for option in (one.option, *one.needs)}):
+    options = {name for one in settings for name in (one.option, *one.needs, *one.exactly)}
+    for option in sorted(options):
         if (text := given(words, form, option)) is not None:
-            found[option] = _value(text)
+            found[option] = value_of(text)
         elif option.lstrip("+") in values:
             found[option] = values[option.lstrip("+")]
     return found
@@ -224,12 +291,15 @@ def _command_lines(run: OpenedRun, framework: str) -> list[list[str]]:
     return [[str(word) for word in line] for line in lines if isinstance(line, list)]
 
 
-def _value(text: str) -> Any:
-    """A word of a command line as the value that it stands for; a bare flag is true."""
+def value_of(text: str) -> Any:
+    """A word of a command line as the value that it stands for: a bare flag is true, numbers with
+    commas between them are a list."""
     plain = text.strip("'\"")
     if plain.lower() in ("", "true", "false"):
         return plain.lower() != "false"
+    parts = plain.strip("[]").split(",")
     for kind in (int, float):
         with suppress(ValueError):
-            return kind(text)
+            numbers = [kind(part) for part in parts]
+            return numbers if len(numbers) > 1 or plain[0] == "[" else numbers[0]
     return plain

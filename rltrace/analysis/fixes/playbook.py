@@ -17,11 +17,12 @@ class Move:
 
     `stage`: the one that it changes; where that was not seen there is nothing to do (empty: any).
     `lever` predicts it, of `whatif` or "samples" (empty: nothing does, and `no_number` says why);
-    `value` is what to try on it, `size` how far that is, in words (empty: it is there or not).
+    `value` is what to try on it, `size` how far that is, in words (empty: its number, if any).
     `effort` 1 is one option, 2 several, or devices, 3 another program, model or service. `saves`,
     of a weight update: "bytes" (fewer travel, or faster) or "pieces" (they travel in fewer).
-    `settings_of`: the wall under which frameworks' settings have it (empty: its own). `watch`: what
-    to look at after it. Gains that `source` publishes are no prediction for this run."""
+    `settings_of`: the wall under which frameworks' settings have it (empty: its own). `less`: what
+    a number should be is at most that of its setting. `watch`: what to look at after it. Gains that
+    `source` publishes are no prediction for this run."""
 
     wall: str
     move: str
@@ -36,34 +37,43 @@ class Move:
     settings_of: str = ""
     no_number: str = ""
     saves: str = ""
+    less: bool = False
+
+    @property
+    def is_amount(self) -> bool:
+        """Whether its lever is moved by a number, of which an option may be more or less."""
+        return self.lever == "lag_bound" or self.value[1:].isdigit()
 
 
 WRAP_SYNC = "rltrace wrap --sync"
 """The option of a setting that is none of the framework's, but of how its job is wrapped."""
 
+PREDICTED = "as predicted"
+"""The value of an option that follows a move's lever: so many times what it is, or its number."""
+
 
 @dataclass(frozen=True)
 class FrameworkSetting:
-    """An option of a framework that makes a move. `value` is an example, or a rule such as "x2".
-    `config` names the configuration that has the option, `where` the command or file (empty: the
-    default one); `older` are names of options before a version. `needs` is what has to be set with
-    it, in some way; `exactly` what is, to just these values. `span`: the one that gets shorter."""
+    """An option of a framework that makes a move: an entry of a `settings.toml`, whose keys verl's
+    explains. `older` are names of options before a version."""
 
     wall: str
     move: str
     option: str
     value: Any
     effect: str
-    versions: str
-    source: tuple[str, ...]
-    config: str = ""
+    config: tuple[str, ...] = ()
     where: str = ""
     needs: Mapping[str, Any] = field(default_factory=dict)
     exactly: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Any] = field(default_factory=dict)
     beside: str = ""
-    span: str = ""
+    span: tuple[str, ...] = ()
+    less: bool = False
+    follows: bool = True
     older: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    versions: str = ""
+    source: tuple[str, ...] = ()
 
     def is_of(self, stated: Mapping[str, Any]) -> bool:
         """Whether a run that states all its settings (empty: it does not) has the option, and what
@@ -72,6 +82,17 @@ class FrameworkSetting:
             return True
         known = self.option in stated or self.beside in stated
         return known and all(stated.get(k) == v for k, v in self.only.items())
+
+    def is_reached(self, now: Any) -> bool:
+        """Whether what the option is now serves as well as its value, or better."""
+        if isinstance(now, bool) or isinstance(self.value, bool | str):
+            return bool(now == self.value)
+        if isinstance(now, int | float) and isinstance(self.value, int | float):
+            return bool(now <= self.value if self.less else now >= self.value)
+        return bool(now == self.value)
+
+    def is_in(self, config: str) -> bool:
+        return not self.config or config in self.config
 
     def in_version(self, version: str) -> FrameworkSetting:
         """The setting by the names that its options have in a version."""
@@ -99,11 +120,26 @@ def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
         told = [(key, names) for key, names in data.items() if key.startswith("before_")]
         older = tuple((k.removeprefix("before_").replace("_", "."), names) for k, names in told)
         settings = tuple(
-            FrameworkSetting(**{**entry, "source": tuple(entry["source"]), "older": older})
+            FrameworkSetting(
+                **_typed({"config": _configurations(data, entry), **entry}), older=older
+            )
             for entry in data["setting"]
         )
         found |= dict.fromkeys((data["framework"], *data.get("also", ())), settings)
     return found
+
+
+def _configurations(data: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
+    """Of a setting that names none: by how its option begins, or one that it needs."""
+    options = (entry["option"], *entry.get("needs", ()))
+    named = data.get("config_of", {}).items()
+    found = (configs for name, configs in named if any(one.startswith(name) for one in options))
+    return next(found, data.get("config", ()))
+
+
+def _typed(entry: dict[str, Any]) -> dict[str, Any]:
+    names = [name for name in ("source", "config", "span") if name in entry]
+    return entry | {n: (entry[n],) if isinstance(entry[n], str) else tuple(entry[n]) for n in names}
 
 
 def made_by_settings(move: Move) -> bool:
@@ -112,8 +148,12 @@ def made_by_settings(move: Move) -> bool:
 
 
 def settings_for(framework: str, version: str, move: Move) -> tuple[FrameworkSetting, ...]:
-    """In that version of a framework (empty: any), those of its default configuration first."""
+    """Those that make a move in that version of a framework."""
     key = move.settings_of or move.wall, move.move
     known = [one for one in frameworks().get(framework, ()) if (one.wall, one.move) == key]
-    made = [one.in_version(version) for one in known if satisfies(version, one.versions)]
-    return tuple(sorted(made, key=lambda one: bool(one.config)))
+    made = (one.in_version(version) for one in known if satisfies(version, one.versions))
+
+    def as_far(one: FrameworkSetting) -> bool:
+        return one.follows and (one.value == PREDICTED or not move.is_amount)
+
+    return tuple(replace(s, less=s.less or move.less, follows=as_far(s)) for s in made)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from rltrace.analysis.fixes.playbook import FrameworkSetting, moves, settings_for
+from rltrace.analysis.fixes.job_settings import forms
+from rltrace.analysis.fixes.playbook import PREDICTED, FrameworkSetting, moves, settings_for
 from rltrace.analysis.plan.placements import least_lag
 from rltrace.analysis.plan.plan import Plan
 from rltrace.analysis.plan.stage_costs import LIMIT
@@ -19,8 +19,8 @@ from rltrace.analysis.walls.wall import FRESHNESS, LEARNER, ROLLOUT, WEIGHTS
 from rltrace.analysis.whatif.workload import packaged
 
 OVERLAP, IN_TURN = "overlap generation with training", "use all devices in turn"
-_RELATIVE = re.compile(r"x[0-9.]+")
-"""A value that says by how much more of what a run has: before there is a run it says nothing."""
+_NEWEST = "9999"
+"""A version: a job that is planned is of the newest."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Framework:
     mixtures: bool = True
     launch: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)
+    launches_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ class Choice:
 
 @cache
 def catalogue() -> tuple[Framework, ...]:
-    return tuple(Framework(**entry) for entry in packaged("frameworks")["framework"])
+    entries = packaged("frameworks")["framework"]
+    options = {e["name"]: {key: e.get(key, {}) for key in ("launch", "figures")} for e in entries}
+    return tuple(Framework(**e, **options.get(e.get("launches_as"), {})) for e in entries)
 
 
 def choose(found: Plan) -> Choice:
@@ -100,7 +103,7 @@ class LaunchOption:
 def launch(found: Plan, framework: Framework) -> tuple[LaunchOption, ...]:
     known = figures(found)
     templates = {**framework.figures, **framework.launch}
-    told: dict[str, LaunchOption] = {}
+    launched: dict[str, LaunchOption] = {}
 
     def tell(option: str, value: Any, why: str) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -108,24 +111,27 @@ def launch(found: Plan, framework: Framework) -> tuple[LaunchOption, ...]:
         if option in templates:
             text = templates[option].format_map(known)
             value = int(text) if text.isdigit() else text
-        told.setdefault(option, LaunchOption(option, value, why, example))
+        launched.setdefault(option, LaunchOption(option, value, why, example))
 
     for option in framework.launch:
         tell(option, None, "the workload's shape")
     own, other = (IN_TURN, OVERLAP) if found.parts.shared else (OVERLAP, IN_TURN)
-    # The configuration that runs the placement: the default one, which comes first, where it can.
-    config = next((one.config for one in _settings(framework, ROLLOUT, own)), "")
+    # The configuration that runs the placement: the default one where it can.
+    default = next(iter(forms()[framework.adapter].programs), "")
+    able = [one.config for one in _settings(framework, ROLLOUT, own)]
+    config = default if not able or any(default in one or not one for one in able) else able[0][0]
     against = {(one.option, str(one.value)) for one in _settings(framework, ROLLOUT, other)}
     for wall, what, why in _wanted(found):
         for setting in _settings(framework, wall, what):
             asks = {setting.option: setting.value, **setting.needs, **setting.exactly}
             contrary = any((key, str(value)) in against for key, value in asks.items())
-            relative = setting.option not in templates and _RELATIVE.fullmatch(str(setting.value))
-            if setting.config == config and not contrary and not relative:
+            # Before there is a run, what follows from it says nothing.
+            told = all(option in templates or v != PREDICTED for option, v in asks.items())
+            if setting.is_in(config) and not contrary and told:
                 for option, value in asks.items():
                     tell(option, value, why)
                 break
-    return tuple(told.values())
+    return tuple(launched.values())
 
 
 def figures(found: Plan) -> dict[str, int]:
@@ -151,7 +157,7 @@ def figures(found: Plan) -> dict[str, int]:
 
 def _settings(framework: Framework, wall: str, what: str) -> tuple[FrameworkSetting, ...]:
     move = next(one for one in moves() if one.wall == wall and one.move == what)
-    return settings_for(framework.adapter, "", move)
+    return settings_for(framework.adapter, _NEWEST, move)
 
 
 def _wanted(found: Plan) -> Iterator[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""How the job is placed: as it states, or by what ran at once."""
+"""What kind of job it is: whether it generates, and how it is placed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from rltrace.analysis.timeline.stages import Breakdown
 from rltrace.analysis.trajectories.staleness import Staleness
 from rltrace.analysis.whatif.workload import PLACEMENTS
 from rltrace.trace.vocabulary import Stage
+
+_OF_RL = {Stage.ROLLOUT, Stage.ENV, Stage.REWARD, Stage.SYNC}
+_UNSEEN = 0.1  # of the steps; where more is untraced, or waits, samples may come from there
 
 _ACTORS, _LEARNER = Chain.ACTORS, Chain.LEARNER
 _TAKE_TURNS = 0.1  # chains that overlap for less of the shorter one than this take turns
@@ -33,10 +36,36 @@ class Composition:
         return self.overlap_share > _TAKE_TURNS
 
 
-def compose(analysis: RunAnalysis) -> Composition | None:
-    """How the run is placed; None where there is no step or no stage to tell it by."""
+def no_rollout(analysis: RunAnalysis) -> str:
+    """What a job does that is no RL, as its trainer says ("supervised fine-tuning") or, of a loop
+    of the user's own, as all of its steps show; empty: it is RL, or nobody can tell."""
     run, steady, breakdown = analysis.run, analysis.steady, analysis.breakdown
-    if not steady:
+    rows = " union all ".join(
+        f"(select 1 from raw_{table} where {column} > 0 limit 1)"
+        for table, column in (("trajectories", "start_ns"), ("rewards", "start_ns"),
+                              ("syncs", "start_ns"), ("uses", "time_ns"))
+    )  # fmt: skip
+    seen = analysis.activity.spans_of_stage.keys()
+    if not steady or seen & _OF_RL or run.ask(rows):
+        return ""
+    stated = {p.facts.get("no_rollout") for p in run.processes if p.role == "learner"}
+    if len(stated) == 1 and isinstance(said := stated.pop(), str):
+        return said
+    is_own = not (run.meta.get("imported") or any(p.adapter for p in run.processes))
+    odd = any(problem.get("what") != "no-gpu" for problem in run.problems)
+    is_whole = not (run.dropped or run.cut_short or odd)
+    unseen_s = breakdown.untraced_s[steady] + breakdown.exposed_s[steady, Stage.WAIT]
+    explained = float(unseen_s.sum()) <= _UNSEEN * float(analysis.steps_s.sum())
+    if is_own and is_whole and explained and Stage.TRAIN in seen:
+        return "training"
+    return ""
+
+
+def compose(analysis: RunAnalysis) -> Composition | None:
+    """How the run is placed; None where there is no step or no stage to tell it by, or no rollout
+    that has a place."""
+    run, steady, breakdown = analysis.run, analysis.steady, analysis.breakdown
+    if not steady or analysis.no_rollout:
         return None
     actors_s, learner_s, weights_s, both_s = (
         float(breakdown.chains_s(*chains)[steady].sum())

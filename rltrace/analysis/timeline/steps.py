@@ -1,4 +1,4 @@
-"""The steps of a run: windows, warm-up, generations, and a choice of them.
+"""The steps of a run: windows, warm-up, generations.
 
 A step is a span of stage `STEP`; `rltrace.trace.read.row_filters` says whose count. Without any
 step the whole run is one window.
@@ -12,25 +12,18 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby, pairwise
-from typing import TypeVar
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from rltrace.analysis.timeline.interval_lookup import TIMED
 from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
-from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
-from rltrace.trace.job_devices import AGENT
-from rltrace.trace.read.row_filters import EVER_NS, Range, one_clock
+from rltrace.trace.read.row_filters import one_clock
 from rltrace.trace.read.run import OpenedRun
-from rltrace.trace.run_dir import RECORDING_STOPPED, STEP_FAILED
+from rltrace.trace.run_dir import STEP_FAILED
 from rltrace.trace.vocabulary import Stage
 
-AnyRun = TypeVar("AnyRun", bound=OpenedRun)
-
-_WHOLE_RUN = Range(0, EVER_NS, first_step=-1)
-_RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
 _LEADING_SHARE = 1 / 3  # more leading steps than this are no warm-up but a trend
 _FEWEST_STEPS = 5  # below this only a wide margin tells a slow step from a usual one
 _DEVIATIONS = 3.5  # Iglewicz and Hoaglin's cut for the modified z-score
@@ -147,7 +140,8 @@ def find_steps(run: OpenedRun, recorded: tuple[int, int]) -> Steps:
     steps = steps_of(rows, recorded, {} if run.meta.get("exit_code") else step_errors(run))
     if steps.whole_run:
         return steps
-    generates, crosses = find_generating(run, steps.starts_ns, steps.ends_ns)
+    keeper = steps.windows[-1].process
+    generates, crosses = find_generating(run, steps.starts_ns, steps.ends_ns, keeper)
     imported = run.meta.get("imported")
     told = imported.get("generating") if isinstance(imported, dict) else None
     if isinstance(told, list):  # a log that tells which steps generated, and not how long
@@ -242,15 +236,20 @@ def _slow(values: Floats) -> Bools:
 # means are of whole generations: a generation with all the steps that train on it.
 
 
-def find_generating(run: OpenedRun, starts: Ints, ends: Ints) -> tuple[list[bool], bool]:
+def find_generating(
+    run: OpenedRun, starts: Ints, ends: Ints, keeper: int
+) -> tuple[list[bool], bool]:
     """Which of the steps between these moments (Unix ns, in order) generate, and whether a
-    generation went on in the next one: not asked where all do, as one process can tell."""
+    generation went on in the next one. Where the process of these steps, `keeper`, generates itself
+    nobody else is asked, as other ranks begin a little earlier or later; nor where all do that one
+    process can tell."""
     spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {TIMED}"
     if not run.ask(f"select 1 {spans} limit 1"):  # then samples are the work
         spans = f"from raw_trajectories where {TIMED}"
-    one = f"{spans} and process = (select process {spans} limit 1)"
-    found = _found(run, one, starts, ends)
-    return found if all(found[0]) else _found(run, spans, starts, ends)
+    first = f"select process {spans} order by process <> {keeper} limit 1"
+    ((one,),) = run.ask(first) or ((-1,),)
+    found = _found(run, f"{spans} and process = {one}", starts, ends)
+    return found if one == keeper or all(found[0]) else _found(run, spans, starts, ends)
 
 
 def _found(run: OpenedRun, spans: str, starts: Ints, ends: Ints) -> tuple[list[bool], bool]:
@@ -297,93 +296,3 @@ def held_against(places: Iterable[int], generates: Sequence[bool]) -> dict[bool,
         kinds[generates[place]].append(place)
     long, short = (one if len(one) >= FEWEST_ALIKE else [] for one in (kinds[True], kinds[False]))
     return {True: long, False: short or long}
-
-
-@dataclass(frozen=True)
-class StepSelection:
-    """From `first` to `last` (None: no bound), or the `newest` complete ones and later."""
-
-    first: int | None = None
-    last: int | None = None
-    newest: int | None = None
-
-
-def asked_steps(text: str) -> StepSelection:
-    """What `7`, `5..9`, `5..` and `..9` ask for. Errors: `RltraceError`."""
-    found = _RANGE.fullmatch(text)
-    if found is None or not (found[1] or found[2]):
-        raise WrongUsage(f"--steps {text}: give a step or a range of them, as 7, 5..9, 5.. or ..9")
-    first = int(found[1]) if found[1] else None
-    last = int(found[2]) if found[2] else None if ".." in text else first
-    if first is not None and last is not None and last < first:
-        raise WrongUsage(f"--steps {text}: the last step comes before the first")
-    return StepSelection(first, last)
-
-
-def narrow(run: OpenedRun, asked: StepSelection) -> None:
-    """Narrows a run to the steps asked for. Errors: `RltraceError` where it has none of them."""
-    rows = run.step_rows()
-    found = steps_of(rows, (0, 0))
-    windows = () if found.whole_run else found.windows
-    begun = sorted((start, number) for number, start in found.in_progress)
-    gone = "" if run.dropped is None else "; the oldest were dropped to keep the run small"
-    if not windows and not begun:
-        code = WRONG_USAGE if asked.newest is None else CANNOT_TELL
-        raise RltraceError(f"{run.path} has no steps, so none can be chosen{gone}", code)
-    if asked.newest is not None:
-        if not windows:
-            raise RltraceError(f"{run.path} has no complete step yet", CANNOT_TELL)
-        since = windows[-asked.newest :][0].start_ns
-        run.narrow(replace(_WHOLE_RUN, since_ns=since))
-        return
-    low = 0 if asked.first is None else asked.first
-    high = EVER_NS if asked.last is None else asked.last
-    chosen = _stretch([low <= window.step <= high for window in windows])
-    going = [start for start, number in begun if low <= number <= high]
-    if not chosen and not going:
-        known = [window.step for window in windows] + [number for _, number in begun]
-        said = f"{min(known)} to {max(known)}" if len(known) > 1 else str(known[0])
-        raise WrongUsage(f"{run.path} has none of these steps: it has {said}{gone}")
-    starts = [windows[place].start_ns for place in chosen] or going
-    # Until the first step after them began; without an end where none did.
-    later = [window.start_ns for window in windows if window.start_ns > starts[-1]]
-    later += [start for start, number in begun if start > starts[-1] and number > high]
-    run.narrow(Range(starts[0], min(later, default=EVER_NS), low, high))
-
-
-def _stretch(wanted: list[bool]) -> list[int]:
-    """The longest stretch of places that are wanted, the last of equal ones."""
-    runs = groupby(range(len(wanted)), wanted.__getitem__)
-    stretches = [list(places) for one, places in runs if one]
-    return max(reversed(stretches), key=len, default=[])
-
-
-# --- a run of which a process stopped recording, on a full disk: its steps that are whole
-# What others recorded from then on lacks rows. So the run is judged as if it had ended before the
-# first step that began later or went on then.
-
-
-def whole_steps(run: AnyRun) -> AnyRun:
-    """`run` with the steps that had ended when its first process stopped recording, if one did."""
-    agents = {process.who for process in run.processes if process.role == AGENT}
-    told = [
-        problem.get("real_ns")
-        for problem in run.problems
-        if problem.get("what") == RECORDING_STOPPED and problem.get("who") not in agents
-    ]
-    stopped = min((at for at in told if isinstance(at, int)), default=EVER_NS)
-    if run.cut_short or (run.until_ns or EVER_NS) <= stopped:
-        return run
-    of = run.range or _WHOLE_RUN
-    rows = [row for row in run.step_rows() if of.since_ns <= row[1] < of.until_ns]
-    found = steps_of(rows, (0, 0))
-    windows = () if found.whole_run else found.windows
-    ended = [window for window in windows if window.end_ns <= stopped]
-    if ended:
-        later = [start for _, start, _, _ in rows if start >= ended[-1].end_ns]
-        of = replace(of, until_ns=min([stopped, *later]))
-    else:
-        of = replace(of, until_ns=stopped, first_step=1, last_step=0)  # none
-    cut = type(run)(run.path)
-    cut.narrow(of, cut_short=True)
-    return cut

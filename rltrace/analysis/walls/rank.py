@@ -53,6 +53,9 @@ class Ranking:
 
 
 def rank(analysis: RunAnalysis) -> Ranking:
+    if analysis.no_rollout:
+        because = f"{analysis.no_rollout}, no rollout"
+        return Ranking((), None, (), w.CANNOT_TELL, False, because, (), ())
     found = [wall.test(analysis) for wall in w.walls().values()]
     known = sorted((one for one in found if one.cost.known), key=lambda one: _order(analysis, one))
     unknown = [wall for wall in found if not wall.cost.known]

@@ -247,19 +247,23 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
              on t.trajectory = v.trajectory and t.trajectory <> -1
              left join (select trajectory, used_ns from sample_lives where used_ns is not null) u
              on t.trajectory = u.trajectory and t.trajectory <> -1
-        where t.start_ns >= {origin} and t.start_ns < {last} and t.end_ns > t.start_ns
+        where t.end_ns > {origin} and t.start_ns < {last} and t.end_ns > t.start_ns
               and response_tokens > 0
     """
     trajectory, *found = columns(run, query)
-    if not len(trajectory):
+    starts = np.array([window.start_ns for window in steady], np.int64)
+    begun, ended, used = found[2], found[4], found[-1]
+    batch = _made_for(begun, ended, used, np.append(starts, last), placement)
+    inside = (batch >= 0) & (batch < len(starts))
+    if not inside.any():
         return None
+    trajectory, batch = trajectory[inside], batch[inside]
+    found = [column[inside] for column in found]
     order = np.lexsort((found[0], trajectory, found[2]))  # in less memory than an ordered query
     if (judged_in_order := found[9].take(order) > 0).any():  # after the last none was judged yet
         order = order[: np.flatnonzero(judged_in_order)[-1] + 1]
-    found = [column.take(order) for column in found]
-    process, group, start, begin, end, tokens, first, env, verdict, judged, used = found
-    starts = np.array([window.start_ns for window in steady], np.int64)
-    batch = np.searchsorted(starts, start, side="right") - 1
+    batch, *found = (column.take(order) for column in (batch, *found))
+    process, group, _, begin, end, tokens, first, env, verdict, judged, used = found
     group, _ = numbered(group) if placement == "async" else numbered(batch, group)
     known = used > 0
     if _apart(group[known], np.searchsorted(starts, used[known], side="right")) > _SPLIT:
@@ -276,6 +280,18 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
         env_s=env / 1e9, verdict_s=verdict / 1e9,
         judged_s=judged_s, used_s=used_s, used=uses / len(steady) or math.nan,
     )  # fmt: skip
+
+
+def _made_for(start: Ints, end: Ints, used: Ints, starts: Ints, placement: str) -> Ints:
+    """The step (place in `starts`) in which each sample began, or was to begin: a rank of a learner
+    may begin to generate just before the step of the one that keeps the time. That is so where
+    actors and learner take turns, and most of a sample lies in the step that uses it."""
+    place = np.searchsorted(starts, start, side="right") - 1
+    if placement != "colocated":
+        return place
+    next_ns = starts[np.minimum(place + 1, len(starts) - 1)]
+    early = (start < next_ns) & (end - next_ns > next_ns - start)
+    return place + (early & ((used <= 0) | (used >= next_ns)))
 
 
 def _apart(group: Ints, place: Ints) -> float:

@@ -54,6 +54,9 @@ def workload_of(analysis: RunAnalysis) -> Source:
     run, steady = analysis.run, analysis.steady
     if not steady:
         raise RltraceError("no complete step was recorded: nothing can be replayed", CANNOT_TELL)
+    if analysis.no_rollout:
+        said = f"{analysis.no_rollout}, no rollout: there is nothing to predict"
+        raise RltraceError(said, CANNOT_TELL)
     composition = analysis.composition
     if composition is None or composition.placement not in PLACEMENTS:
         why = composition.placement_source if composition else "no stage was seen in the steps"

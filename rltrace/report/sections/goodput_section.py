@@ -19,7 +19,9 @@ _TITLE = "Goodput"
 def goodput_section(summary: Summary) -> Section:
     goodput = summary.goodput
     if goodput is None:
-        return Section(_TITLE, ("Unknown: no use of a sample by the learner was recorded.",))
+        why = "Unknown: no use of a sample by the learner was recorded."
+        none = f"None: {summary.verdict.because}."
+        return Section(_TITLE, (none if summary.run.no_rollout else why,))
     taken = "handed to the learner" if goodput.handed_only else "trained on"
     trained = goodput.generated_tokens - sum(loss.tokens for loss in goodput.losses)
     rows = [(taken, trained, goodput.trained_share)] if goodput.generated_tokens else []

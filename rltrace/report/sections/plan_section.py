@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from rltrace.analysis.fixes.options import printed
 from rltrace.analysis.plan.frameworks import Advice
 from rltrace.analysis.plan.placement_breakdown import CostedWall
 from rltrace.analysis.plan.plan import Plan, PlanRow, Point
@@ -136,9 +137,8 @@ def _framework(advice: Advice) -> Section:
     choice, one = advice.choice, advice.choice.framework
     options = []
     for option in advice.launch:
-        value = str(option.value).lower() if isinstance(option.value, bool) else option.value
         why = f"{'an example: ' * option.example}{option.reason}"
-        options.append(f"{option.option}={value}    # {why}")
+        options.append(f"{printed(one.adapter, {option.option: option.value})}    # {why}")
     notes = (
         f"{one.name}: {one.says}; {'; '.join(choice.reasons)} ({one.source}).",
         "The plan cannot choose a value marked as an example: check it before the launch.",

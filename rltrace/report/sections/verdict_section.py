@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 import shlex
@@ -34,6 +33,8 @@ def walls_section(verdict: Verdict) -> Section:
     unknown = [wall for wall in verdict.walls if not wall.cost.known]
     are_many = len(unknown) >= _MANY_UNKNOWN
     shown = [wall for wall in verdict.walls if not (are_many and wall in unknown)]
+    if not verdict.walls:
+        return Section(_WALLS, (f"None: {verdict.because}.",))
     if not shown:
         return Section(_WALLS, (f"None can be told: {verdict.because}. {_WOULD_TELL}",))
     rows = []
@@ -103,13 +104,9 @@ def against(verdict: Verdict) -> str:
 
 
 def setting_words(fix: Fix) -> str:
-    """`reward_workers=4` and what has to be set with it; a dash where no option makes the move."""
-    if not fix.setting:
-        return units.UNKNOWN
-    return " ".join(
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-        for key, value in ((fix.setting, fix.value), *fix.needs.items())
-    )
+    """`--reward-workers 4` and what has to be set with it, as the framework takes them; else the
+    program that the move takes; a dash where no option makes it."""
+    return fix.printed or (f"another program: {fix.program}" if fix.program else units.UNKNOWN)
 
 
 def gain_words(gain: Estimate | None) -> str:
@@ -209,6 +206,10 @@ def sentences(summary: Summary) -> Iterator[str]:
         yield f"No advice: {what_is_wrong(summary.health)}. Mend that before anything is tuned."
     elif found.balanced:
         yield f"No wall: {found.because}."
+    elif summary.run.no_rollout:
+        most = sorted(summary.stages, key=lambda row: -row.share)[:_MOST_FIGURES]
+        said = [f"{row.name} {units.share(row.share)}" for row in most if row.share >= _MATTERS]
+        yield f"{raised(found.because)}. A step is {listed(said)}."
     elif found.first is None:
         yield f"The wall cannot be told: {found.because}."
         command = "" if summary.stages else suggested(summary.run.path)

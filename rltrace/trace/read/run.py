@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,8 @@ from rltrace.trace.schema import EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
     import duckdb
+
+    from rltrace.trace.read.processes import TracedProcess
 
 _ROWS_OF_THREAD = 2_000_000  # another thread has to find more work than it makes
 
@@ -132,6 +134,10 @@ class OpenedRun(Tables):
 
     def step_rows(self) -> list[tuple[int, int, int, int]]:
         """All spans of steps, `(step, start_ns, end_ns or -1, process)`, by their start."""
+        return self._step_rows
+
+    @cached_property
+    def _step_rows(self) -> list[tuple[int, int, int, int]]:
         with reading(self.path / run_dir.PARQUET):
             rows = f"{' UNION ALL '.join(self._stored.steps())} ORDER BY start_ns"
             steps: list[tuple[int, int, int, int]] = self._database.execute(rows).fetchall()
@@ -148,6 +154,12 @@ class OpenedRun(Tables):
             self.meta = {**self.meta, **over}
         elif isinstance(ended, int):
             self.meta = {**self.meta, "end_real_ns": max(ended, to.since_ns)}
+
+    def know_only(self, processes: Iterable[TracedProcess]) -> None:
+        """From now on `processes` are these, and what they say of themselves is all that is known;
+        the tables keep their rows."""
+        self.processes = list(processes)
+        self._database.register(WEIGHTS, weights_table(self.processes))
 
     @property
     def since_ns(self) -> int:

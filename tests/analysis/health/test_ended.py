@@ -130,7 +130,7 @@ def test_one_step_and_nothing_at_all_are_no_reason_for_an_alarm(tmp_path: Path) 
     ("again", "says"),
     [
         ([(0, 0, 1, 2), (40, 1, 2, 3)], "2 steps were done again after a restart"),
-        ([(0, 0, 1, 2, 0, 1, 2)], "the numbers of 3 steps came again in one process"),
+        ([(0, 0, 1, 2, 1, 2, 3)], "the numbers of 2 steps came again in one process"),
     ],
     ids=["a restart", "a count that began anew"],
 )

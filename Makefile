@@ -102,7 +102,7 @@ test-launchers: $(READY)
 		test -z "$$missing" || { echo "not installed:$$missing (Debian: slurm-wlm munge openmpi-bin mpich)"; exit 1; }
 	$(BIN)/python -m pytest tests/launchers
 
-# The newest release of each framework, in environments of their own: an hour, fifteen gigabytes.
+# The newest release of each framework, in environments of their own: an hour, twenty gigabytes.
 # ONLY="verl TRL": these. Writes its table into docs/frameworks.md.
 frameworks-latest: $(READY)
 	$(BIN)/python -m tests.frameworks_latest $(foreach name,$(ONLY),--only $(name))

@@ -1,6 +1,6 @@
 """The newest release of each framework, held to what rltrace knows of it: `make frameworks-latest`.
 
-    python -m tests.frameworks_latest [--only NAME ...] [--sources] [--json]
+    python -m tests.frameworks_latest [--only PACKAGE ...] [--sources] [--json]
 
 Hooks are looked for in its sources, and so are the options of settings: with `--sources` that is
 all, a minute, and nothing is kept. Then it is installed from the package index into an environment
@@ -363,11 +363,12 @@ def outcome_of(case: ElementTree.Element) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     names = [framework.name for framework in FRAMEWORKS]
-    parser.add_argument("--only", action="append", choices=names, metavar="NAME")
+    packages = [framework.package for framework in FRAMEWORKS]
+    parser.add_argument("--only", action="append", choices=packages, metavar="PACKAGE")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--sources", action="store_true", help="install nothing, run no suite")
     asked = parser.parse_args()
-    tried = [one for one in FRAMEWORKS if one.name in (asked.only or names)]
+    tried = [one for one in FRAMEWORKS if one.package in (asked.only or packages)]
     now = {}
     for framework in tried:
         now[framework.name] = asdict(try_out(framework, asked.sources))

@@ -40,7 +40,7 @@ SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha2
 FUZZ_PINS := pins/fuzz.txt
 FUZZ := .venvs/fuzz-$(shell sha256sum < $(FUZZ_PINS) | cut -c1-12)
 
-.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 frameworks test-system test-packaging fuzz lint picture types check bench bench-scale bench-sync prove gate-study gate-self clean
+.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 test-launchers frameworks frameworks-latest test-system test-packaging fuzz lint picture types check bench bench-scale bench-sync prove gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -93,6 +93,19 @@ test-parts: $(PARTS)/.ready
 # A run that is shipped to an S3-compatible server, over a link that is cut; about two minutes.
 test-s3: $(S3)/.ready
 	$(S3)/bin/python -m pytest tests/s3
+
+# Ranks of the real srun, mpirun and mpiexec. They are programs of the system, not of pip.
+LAUNCHERS := munged slurmctld slurmd srun sbatch mpirun.openmpi mpiexec.hydra
+test-launchers: $(READY)
+	@missing=; for program in $(LAUNCHERS); do \
+		PATH=$$PATH:/usr/sbin command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+		test -z "$$missing" || { echo "not installed:$$missing (Debian: slurm-wlm munge openmpi-bin mpich)"; exit 1; }
+	$(BIN)/python -m pytest tests/launchers
+
+# The newest release of each framework, in environments of their own: an hour, twenty gigabytes.
+# ONLY="verl trl": these. Writes its table into docs/frameworks.md.
+frameworks-latest: $(READY)
+	$(BIN)/python -m tests.frameworks_latest $(foreach name,$(ONLY),--only $(name))
 
 # The frameworks themselves, which take long to install and need no test to have passed.
 frameworks: $(VERL)/.verl $(OPENRLHF)/.openrlhf $(TRL)/.trl

@@ -69,16 +69,17 @@ def shown(orig_argv: list[str]) -> list[str]:
     return words
 
 
-# Rank, number of ranks, rank on the node, and what tells a launch from others. What is set by the
-# job itself, or by the launcher within another, comes first.
+# Rank, number of ranks, rank on the node, and what tells a launch from others. The innermost comes
+# first: what the job sets itself, then what an MPI says that was started within a Slurm step.
+_STEP = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", ("MASTER_ADDR", "MASTER_PORT")),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
     (
         *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
         ("PMIX_NAMESPACE",),
     ),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", ("PALS_APID",)),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", _STEP),
 )
 
 
@@ -89,25 +90,26 @@ class Launch:
     __slots__ = ("id", "is_known", "local", "rank", "ranks")
 
     def __init__(self, rank: int, ranks: int, local: int, words: list[str], is_known: bool) -> None:
-        self.rank = rank
-        self.ranks = ranks
-        self.local = local
-        self.id = "-".join(words)
-        self.is_known = is_known
+        self.rank, self.ranks, self.local = rank, ranks, local
+        self.id, self.is_known = "-".join(words), is_known
 
 
 def launch() -> Launch | None:
     """This process's place in its launch, if it has one."""
+    step = _values(_STEP)
     for rank, ranks, local, names in _LAUNCHERS:
-        place, size = _number(rank), _number(ranks)
-        if place >= 0 and size >= 0:
-            words = [os.environ[name] for name in names if os.environ.get(name)]
-            kind = rank.partition("_")[0].lower()
-            known = len(words) == len(names)
-            # A batch script is no rank of a step, though Slurm gives it numbers, too.
-            on_node = _number(local) if known or kind == "rank" else -1
-            return Launch(place, size, on_node, [kind, *words], known)
+        place, size, words = _number(rank), _number(ranks), _values(names)
+        if place < 0 or size < 0 or (names is _STEP and len(step) < len(_STEP)):
+            continue  # a batch script is no rank of a step, though Slurm gives it numbers, too
+        is_known = len(words) == len(names)
+        words = [rank.partition("_")[0].lower(), *words, *([] if is_known else step)]
+        # MPICH names no launch, but has a step of its own where Slurm is.
+        return Launch(place, size, _number(local), words, is_known or len(step) == len(_STEP))
     return None
+
+
+def _values(names: tuple[str, ...]) -> list[str]:
+    return [os.environ[name] for name in names if os.environ.get(name)]
 
 
 def _number(name: str) -> int:

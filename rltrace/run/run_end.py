@@ -16,7 +16,7 @@ from rltrace.hooks.hook import split_target
 from rltrace.hooks.null_api import INSIDE
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.launcher_ranks import go_on
+from rltrace.trace.launcher_ranks import go_on, how_all_ended
 from rltrace.trace.liveness import OUTLIVED, began_at
 from rltrace.trace.run_dir import (
     CLOCKS,
@@ -38,16 +38,17 @@ _GO_S = 1.0  # what a command has started may take to end when it has, as worker
 
 
 def close_run(run_dir: Path, exit_code: int | None) -> int:
-    """Writes the end of a run; `exit_code` is `None` when nobody saw it. Returns how many processes
-    outlive the command. Errors: OSError, `RltraceError`."""
+    """Writes the end of a run; `exit_code` is `None` when nobody saw it; what ranks say themselves
+    counts. Returns how many processes outlive the command. Errors: OSError, `RltraceError`."""
     ended_ns = now_ns(read_run_json(str(run_dir)))
     until = time.monotonic() + _GO_S
     # A process that forks and ends while it is looked for is found the second time, as its child.
     while (left := _of_the_run(run_dir) or _of_the_run(run_dir)) and time.monotonic() < until:
         time.sleep(0.05)
-    more: dict[str, Any] = {OUTLIVED: left} if left else {}
-    more |= _framework(run_dir)
-    update_run_json(str(run_dir), end_real_ns=ended_ns, exit_code=exit_code, **more)
+    told = {"exit_code": exit_code, **how_all_ended(run_dir), **_framework(run_dir)}
+    update_run_json(
+        str(run_dir), end_real_ns=ended_ns, **told, **({OUTLIVED: left} if left else {})
+    )
     return left
 
 

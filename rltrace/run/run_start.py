@@ -54,36 +54,31 @@ class Opened(NamedTuple):
     rank: int | None = None
 
 
-def open_or_join(command: list[str], out: Path | None, **settings: Any) -> Opened:
-    """As `make_run`; the ranks of a launcher have one run, which the first makes and the others
-    enter. One that cannot has a run of its own."""
-    told = launch()
-    if told is None or told.ranks < 2 or (out is None and not told.is_known):
-        return make_run(command, out, **settings)
-    known, joined = {"id": told.id, "ranks": told.ranks}, set[Path]()
-
-    def join(path: Path) -> bool:
-        if path not in joined and not why_unsafe(path.parent):
-            joined.update([path] if launcher_ranks.join(path, known, told.rank) else [])
-        return path in joined
-
-    where = launch_path(command, told.id) if out is None else out
-    while True:
-        path, why = place(command, where, join)
-        if path in joined:
-            return Opened(path, "", True, told.rank)
-        if _made(path, command, settings, {launcher_ranks.LAUNCH: known}):
-            launcher_ranks.enter(path, told.rank)
-            return Opened(path, why, rank=told.rank)
-
-
 def make_run(command: list[str], out: Path | None, **settings: Any) -> Opened:
     """Makes a run's directory (see `place`), its own also where other jobs want the same at this
-    moment. Errors: OSError (a read-only or full disk, or this is not Linux)."""
+    moment. The ranks of a launcher have one run: the first makes it, the others enter; one that
+    cannot has its own. Errors: OSError (a read-only or full disk, or this is not Linux)."""
+    told, unnamed, joined = launch(), "", set[Path]()
+    if told is not None and told.ranks > 1 and out is None and not told.is_known:
+        unnamed = f"the launcher of {told.ranks} ranks names no launch: --out gives all one run"
+    rank, more = None, dict[str, Any]()
+    if told is not None and told.ranks > 1 and not unnamed:
+        rank, more = told.rank, {launcher_ranks.LAUNCH: {"id": told.id, "ranks": told.ranks}}
+        out = launch_path(command, told.id) if out is None else out
+
+    def join(path: Path) -> bool:
+        if rank is not None and path not in joined and not why_unsafe(path.parent):
+            joined.update([path] if launcher_ranks.join(path, more, rank) else [])
+        return path in joined
+
     while True:
-        path, why = place(command, out)
-        if _made(path, command, settings, {}):
-            return Opened(path, why)
+        path, why = place(command, out, join)
+        if path in joined:
+            return Opened(path, "", True, rank)
+        if _made(path, command, settings, more):
+            if rank is not None:
+                launcher_ranks.enter(path, rank)
+            return Opened(path, unnamed or why, rank=rank)
 
 
 def _made(path: Path, command: list[str], settings: dict[str, Any], more: dict[str, Any]) -> bool:
@@ -233,34 +228,24 @@ class WrapOptions:
 
     def variables(self) -> dict[str, str]:
         """What processes of the run find in their environment, but for where it is shipped to."""
-        found = self.replaced()
-        if self.probe is not None:
-            found[boot.PROBE_VARIABLE] = self.probe.text()
-        if self.capture_tokens:
-            found[boot.CAPTURE_VARIABLE] = "1"
-        if self.log_steps:
-            found[boot.LOG_STEPS_VARIABLE] = "1"
-        return found
+        flags = {
+            boot.CAPTURE_VARIABLE: self.capture_tokens,
+            boot.LOG_STEPS_VARIABLE: self.log_steps,
+        }
+        probe = {} if self.probe is None else {boot.PROBE_VARIABLE: self.probe.text()}
+        return self.replaced() | probe | {name: "1" for name, is_set in flags.items() if is_set}
 
     def replaced(self) -> dict[str, str]:
         """The part of it that a command within an outer run has, too."""
         return {boot.SYNC_VARIABLE: ";".join(REPLACEMENTS)} if self.sync else {}
 
-    def left_to_the_outer_run(self) -> list[str]:
-        """Where a wrap joins the run that it is in: what that decides, a sentence each."""
-        joins = "this joins the outer run, which"
-        left = {
-            "probe": f"{joins} alone can be probed",
-            "live": f"{joins} says its own steps",
-            "log_steps": "this joins the outer run, whose steps are logged if it was asked to",
-            "ship": f"{joins} is shipped if that was asked to be",
-            "capture_tokens": f"{joins} has them if it was asked to",
-        }
-        asked = {name: said for name, said in left.items() if getattr(self, name)}
-        return [f"--{name.replace('_', '-')}: {said}" for name, said in asked.items()]
+    def left_to_the_outer_run(self) -> str:
+        """Where a wrap joins the run that it is in: the options that this run alone can have."""
+        names = ("probe", "live", "log_steps", "ship", "capture_tokens")
+        return ", ".join(f"--{n.replace('_', '-')}" for n in names if getattr(self, n))
 
 
-_began: Path | None = None
+_began: Opened | None = None
 _environment_before: dict[str, str] = {}
 
 
@@ -278,13 +263,14 @@ def _start(out: str | Path | None) -> Path | None:
     if active is not None:
         return Path(active.run_dir)
     try:
-        asked = Path(out) if out is not None else None
-        path, why, *_ = make_run(sys.orig_argv, asked, started_by="rltrace.start")
+        where = Path(out) if out is not None else None
+        opened = make_run(sys.orig_argv, where, started_by="rltrace.start")
     except OSError as error:
         recording.to_stderr(f"cannot record into {out or '.'}: {error}; the job goes on")
         return None
-    if why:
-        recording.to_stderr(f"{why}; this one goes to {path}")
+    path = opened.path
+    if opened.why:
+        recording.to_stderr(f"{opened.why}; this one goes to {path}")
     _environment_before = dict(os.environ)
     os.environ.update(traced_environment(str(path), ()))
     os.environ.pop(boot.CAPTURE_VARIABLE, None)  # of a run before: nobody has asked for this one's
@@ -293,7 +279,7 @@ def _start(out: str | Path | None) -> Path | None:
         _restore_environment()
         return None
     start_agent(path)
-    _began = path
+    _began = opened
     if Idle.decorated:
         recording.to_stderr(
             f"{Idle.decorated} functions were decorated before rltrace.start() and stay "
@@ -310,9 +296,10 @@ def stop() -> None:
     recording.stop()
     if _began is not None:
         _restore_environment()
-        with suppress(OSError, RltraceError):  # the directory may be gone: the job goes on
-            ended_ns = now_ns(read_run_json(str(_began)))
-            update_run_json(str(_began), end_real_ns=ended_ns, exit_code=0)
+        path, rank = _began.path, _began.rank
+        with suppress(OSError, ValueError, RltraceError):  # it may be gone: the job goes on
+            if told := {"exit_code": 0} if rank is None else launcher_ranks.leave(path, rank, 0):
+                update_run_json(str(path), end_real_ns=now_ns(read_run_json(str(path))), **told)
         _began = None
 
 

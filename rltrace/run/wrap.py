@@ -69,8 +69,8 @@ def wrap(command: list[str], out: Path | None, asked: WrapOptions) -> int:
         return NOT_FOUND
     outer = _outer_run()
     if outer and out is None:
-        for sentence in asked.left_to_the_outer_run():
-            _say(sentence)
+        if left := asked.left_to_the_outer_run():
+            _say(f"{left}: this joins the outer run, which has what it was asked for")
         joined = run_start.traced_environment(outer, asked.hooks) | asked.replaced()
         return _run(program, command, joined, None)
     if asked.ship is not None:
@@ -157,7 +157,7 @@ def _outer_run() -> str | None:
 
 def _make_run(command: list[str], out: Path | None, asked: WrapOptions) -> run_start.Opened | None:
     try:
-        opened = run_start.open_or_join(command, out, **asked.settings())
+        opened = run_start.make_run(command, out, **asked.settings())
     except OSError as error:
         where, why = out or RUNS_FOLDER, error.strerror or error
         without = " and without --sync" if asked.sync else ""
@@ -215,16 +215,15 @@ def _finish(
     if run_end.is_gone(run_dir, begun.made_by):
         _say(f"{shown} was deleted while the job ran: there is no trace of it")
         return
-    if rank is not None:
-        of_all = launcher_ranks.leave(run_dir, rank, code)
-        if of_all is None:
-            return  # the last says how all ended
-        code = of_all
+    if rank is not None and not launcher_ranks.leave(run_dir, rank, code):
+        return  # the last says how all ended
     url, apart, left = shipped_to(run_dir), False, 0
     try:
         if killed := run_end.note_killed_agent(run_dir):  # before the run ends, and so the agent
             _say(killed)
         left = run_end.close_run(run_dir, code)
+        if missing := read_run_json(str(run_dir)).get(launcher_ranks.MISSING_RANKS):
+            _say(launcher_ranks.MISSING.format(missing))
         if url:
             for sentence in final_shipping.what_is_left(
                 run_dir, final_shipping.wait(run_dir, _say)

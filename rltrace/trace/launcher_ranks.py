@@ -1,7 +1,6 @@
 """The ranks of a launcher that started `rltrace wrap` many times.
 
-All share one run. The first makes it, the last closes it; a name in `ranks/` is one process's claim
-to a rank.
+All share one run: the first makes it, the last closes it. A file in `ranks/` claims a rank.
 """
 
 from __future__ import annotations
@@ -15,36 +14,37 @@ from typing import Any
 
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import read_run_json, write_first, write_json
+from rltrace.trace.run_dir import RUN_FILE, read_run_json, write_first, write_json
 from rltrace.trace.safe_open import alone
 from rltrace.trace.untrusted_files import own_files, parsed, read_own, told_in
 
 RANKS = "ranks"
 LAUNCH = "launch"  # in a run's description: the launch that has it, as `id` and number of `ranks`
+MISSING_RANKS = "missing_ranks"  # there, at its end: how many of them recorded elsewhere, if at all
+MISSING = "ranks not in this run: {}; share a folder, or `rltrace wrap --ship URL -- srun ...`"
 _MADE_WITHIN_S = 5.0  # until others can enter a run that is being made
 
 
 def enter(run: Path, rank: int) -> None:
     """Makes this process a rank of the run. Errors: OSError, also where the rank is taken."""
     (run / RANKS).mkdir(exist_ok=True)
-    told = {"rank": rank, "node": node_id(), "host": socket.gethostname(), "wrap_pid": os.getpid()}
-    write_first(_path(run, rank), {**told, "command_pid": None, "exit_code": None})
+    place = {"node": node_id(), "host": socket.gethostname()}
+    write_first(_path(run, rank), {"rank": rank, **place, "wrap_pid": os.getpid()})
 
 
-def join(run: Path, launch: dict[str, Any], rank: int) -> bool:
+def join(run: Path, described: dict[str, Any], rank: int) -> bool:
     """Enters the run of the same launch; False where it is another's, is over, or has the rank."""
     until = time.monotonic() + _MADE_WITHIN_S
     while time.monotonic() < until:
         with suppress(RltraceError):  # it is being made
             told = read_run_json(str(run))
-            if told.get(LAUNCH) != launch or told.get("end_real_ns") is not None:
+            if told.get(LAUNCH) != described[LAUNCH] or told.get("end_real_ns") is not None:
                 return False
             if own_files(run / RANKS, ".json")[0]:  # whoever made it is in it
-                try:
+                with suppress(OSError):  # else the rank is there, or nothing can be written
                     enter(run, rank)
                     return True
-                except OSError:  # the rank is there, or nothing can be written
-                    return False
+                return False
         time.sleep(0.05)
     return False
 
@@ -54,16 +54,24 @@ def tell(run: Path, rank: int, **fields: Any) -> None:
     write_json(_path(run, rank), {**parsed(read_own(_path(run, rank))), **fields})
 
 
-def leave(run: Path, rank: int, code: int) -> int | None:
-    """Writes down how a rank ended. Returns the exit code of all where it was the last (the first
-    by rank that is not 0), else None. Errors: OSError, ValueError."""
+def leave(run: Path, rank: int, code: int) -> dict[str, Any]:
+    """Writes down how a rank ended, and after how many others. Returns how all ended where it was
+    the last of those in the run, else nothing. Errors: OSError, ValueError."""
     with alone(run / RANKS):
-        tell(run, rank, exit_code=code)
-        told = _read(run)
-        if any(map(_goes_on, told)):
-            return None
-        codes = [known for one in told if isinstance(known := one.get("exit_code"), int)]
-        return next(filter(None, codes), 0)
+        before = sum(isinstance(told.get("exit_code"), int) for told in _read(run))
+        tell(run, rank, exit_code=code, ended_after=before)
+        return {} if any(map(_goes_on, _read(run))) else how_all_ended(run)
+
+
+def how_all_ended(run: Path) -> dict[str, Any]:
+    """What the description of a launch's run says at its end: how many ranks were never in it, and
+    the exit code of all (None: unknown). The first that fails ends the others: it is that one's."""
+    launch = told_in(run / RUN_FILE).get(LAUNCH)
+    if not isinstance(launch, dict):
+        return {}
+    codes = [told.get("exit_code") for told in _read(run)]
+    code = next(filter(None, codes), None if None in codes else 0)
+    return {"exit_code": code, MISSING_RANKS: launch["ranks"] - len(codes)}
 
 
 def go_on(run: Path) -> bool:
@@ -86,9 +94,9 @@ def _is_alive(told: dict[str, Any], which: str) -> bool:
 
 
 def _read(run: Path) -> list[dict[str, Any]]:
-    told = map(told_in, own_files(run / RANKS, ".json")[0])
-    known = [one for one in told if isinstance(one.get("rank"), int)]
-    return sorted(known, key=lambda one: int(one["rank"]))
+    """What the ranks say of themselves, in the order in which they ended."""
+    told = list(map(told_in, own_files(run / RANKS, ".json")[0]))
+    return sorted(filter(None, told), key=lambda one: int(one.get("ended_after", len(told))))
 
 
 def _path(run: Path, rank: int) -> str:

@@ -127,9 +127,11 @@ class Sources:
 
     def __init__(self, adapter: type[Adapter], *versions: str) -> None:
         self.adapter = adapter
-        self.versions = versions
+        self.known = versions
         self.package = adapter.framework
         self.folder = os.environ.get(f"RLTRACE_{self.package.upper()}_SOURCES", "")
+        newer = sorted(os.listdir(self.folder)) if self.folder else []  # tests/frameworks_latest.py
+        self.versions = versions = tuple(dict.fromkeys([*versions, *newer]))
         self.trees = {version: Tree(Path(self.folder, version)) for version in versions}
         self.needed = pytest.mark.elsewhere(not self.folder)
         here = [pytest.param(version, marks=self.needed) for version in versions]

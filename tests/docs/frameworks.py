@@ -5,6 +5,7 @@ python -m tests.docs.frameworks        writes them into the page
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -27,6 +28,10 @@ else:
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/frameworks.md"
+LATEST = ROOT / "tests/adapters/latest.json"
+LATEST_IS = """\
+`make frameworks-latest` installs the newest release of each from the package index, looks for the
+functions and options that rltrace names, and runs a part of its suite (`QUICK=1`):"""
 BEGIN, END = "<!-- made by python -m tests.docs.frameworks -->", "<!-- end of what is made -->"
 NAMES = {
     "rltrace.trainer": "the built-in trainer",
@@ -215,8 +220,29 @@ def made() -> str:
         "## What is seen, by stage", seen_table(),
         "## Which rows resolve in which version", resolved_table(),
         "## Which logs can be imported", imported_table(),
+        "## The newest release of each, as it ran", LATEST_IS, latest_table(latest()),
     ]  # fmt: skip
     return "\n\n".join(parts)
+
+
+def latest() -> dict[str, dict[str, Any]]:
+    """What `make frameworks-latest` found, by framework."""
+    found: dict[str, dict[str, Any]] = json.loads(LATEST.read_text("utf-8"))
+    return found
+
+
+def latest_table(found: dict[str, dict[str, Any]]) -> str:
+    rows = [[
+        *("framework", "newest release", "tried on", "Python", "rows that resolve"),
+        *("options that exist", "quick suite", "what broke"),
+    ]]  # fmt: skip
+    for name, one in found.items():
+        counts = [" of ".join(map(str, one[key] or ("–",))) for key in ("rows", "options")]
+        suite = "{} passed, {} failed, {} skipped".format(*one["suite"]) if one["suite"] else "–"
+        released = f"{one['version']} ({one['released']})" if one["version"] else "–"
+        broke = "<br>".join(text.replace("|", "\\|") for text in one["broke"]) or "nothing"
+        rows.append([name, released, one["day"], one["python"] or "–", *counts, suite, broke])
+    return markdown(rows)
 
 
 def main() -> None:

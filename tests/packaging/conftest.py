@@ -20,7 +20,7 @@ from tests.hooks.conftest import clean_environment
 from tests.pythons import find_python
 
 ROOT = Path(__file__).parents[2]
-PYTHONS = "3.10", "3.11", "3.12", "3.13"
+PYTHONS = "3.10", "3.11", "3.12", "3.13", "3.14"
 
 collect_ignore_glob = [] if os.environ.get("RLTRACE_PACKAGING") else ["test_*.py"]
 

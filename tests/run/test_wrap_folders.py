@@ -16,7 +16,7 @@ from rltrace.testing.inside.hooks import SITE, launch
 from rltrace.testing.inside.run import job_processes
 from rltrace.testing.inside.trace import open_run
 from tests.faults.means import cannot_be_made
-from tests.hooks.conftest import WRAP, untraced
+from tests.hooks.conftest import WRAP, clean_environment, found_in, untraced
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import runs, started, until, wrap
 
@@ -162,6 +162,7 @@ SAID = {
     "slurm": ("SLURM_PROCID", "SLURM_NTASKS", {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "3"}),
     "openmpi": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", {"PMIX_NAMESPACE": "prte-7@1"}),
     "pmi": ("PMI_RANK", "PMI_SIZE", {"PALS_APID": "0f-7"}),
+    "mpich in slurm": ("PMI_RANK", "PMI_SIZE", {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "3"}),
     "torch": ("RANK", "WORLD_SIZE", {"MASTER_ADDR": "::1", "MASTER_PORT": "29500"}),
 }
 
@@ -178,17 +179,20 @@ def begin(
 @pytest.mark.parametrize("launcher", SAID)
 @pytest.mark.parametrize("options", [("--out", "run"), ()], ids=["out", "default"])
 def test_one_run_has_all_ranks(tmp_path: Path, launcher: str, options: tuple[str, ...]) -> None:
-    """Whoever made it may be the first to end: it is closed by the last."""
+    """Whoever made it may be the first to end: it is closed by the last. The first that fails ends
+    the others, so its exit code is the run's. What a launcher says stands within a Slurm job."""
     rank, ranks, more = SAID[launcher]
-    jobs = [begin(tmp_path, {rank: str(n), ranks: "3", **more}, n, 3, *options) for n in range(3)]
+    said = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", **more, ranks: "3"}
+    jobs = [begin(tmp_path, {**said, rank: str(n)}, n, 3, *options) for n in range(3)]
     assert until(lambda: len([*(tmp_path / "turns").glob("begun*")]) == 3)
     (run,) = [tmp_path / "run"] if options else runs(tmp_path)
-    for number, job in enumerate(jobs):
+    for number, job in [*enumerate(jobs)][::-1]:
         assert open_run(run).goes_on
         (tmp_path / "turns" / f"end{number}").touch()
         assert job.wait(PATIENCE_S) == number  # its own
     told = json.loads((run / "run.json").read_text())
-    assert (told["exit_code"], told["end_real_ns"] is not None) == (1, True)
+    assert (told["exit_code"], told["missing_ranks"]) == (2, 0)
+    assert told["end_real_ns"] is not None
     opened = open_run(run)
     assert sorted(p.rank for p in opened.processes if p.role != "agent") == [0, 1, 2]
     assert opened.sql("select count(*) from spans").fetchall() == [(3,)]
@@ -198,22 +202,34 @@ def test_one_run_has_all_ranks(tmp_path: Path, launcher: str, options: tuple[str
 
 def test_another_launch_has_a_run_of_its_own(tmp_path: Path) -> None:
     """Also where its launcher does not tell it from the first: a rank is there once."""
-    said = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}
+    said = {"PMI_RANK": "0", "PMI_SIZE": "2"}
     first = begin(tmp_path, said, 0, 1, "--out", "run")
     assert until((tmp_path / "turns" / "begun0").exists)
-    other = {**said, "SLURM_PROCID": "1"}
+    other = {**said, "PMI_RANK": "1"}
     (tmp_path / "turns" / "end1").touch()
-    for number, told in enumerate([said, {**other, "SLURM_JOB_ID": "8"}, other], start=2):
+    for number, told in enumerate([said, {**other, "PALS_APID": "8"}, other], start=2):
         if number == 4:  # the first is over by then
             (tmp_path / "turns" / "end0").touch()
             first.communicate(timeout=PATIENCE_S)
         job = begin(tmp_path, told, 1, 1, "--out", "run")
         assert f" run-{number} " in job.communicate(timeout=PATIENCE_S)[1]
+        described = json.loads((tmp_path / f"run-{number}" / "run.json").read_text())
+        assert (described["exit_code"], described["missing_ranks"]) == (1, 1)
+
+
+def test_a_launch_that_has_no_name_gets_a_run_a_rank(tmp_path: Path) -> None:
+    (tmp_path / "turns").mkdir()
+    (tmp_path / "turns" / "end0").touch()
+    job = begin(tmp_path, {"PMI_RANK": "0", "PMI_SIZE": "2"}, 0, 1)
+    assert "--out" in job.communicate(timeout=PATIENCE_S)[1]
+    (run,) = runs(tmp_path)
+    assert "missing_ranks" not in json.loads((run / "run.json").read_text())
 
 
 def test_a_rank_whose_wrap_is_killed_keeps_no_run_open(tmp_path: Path) -> None:
-    said = {"SLURM_NTASKS": "2"}
-    jobs = [begin(tmp_path, {**said, "SLURM_PROCID": str(n)}, n, 2, "--out", "run") for n in (0, 1)]
+    """How it ended is unknown, and so how all did."""
+    said = {"PMI_SIZE": "2"}
+    jobs = [begin(tmp_path, {**said, "PMI_RANK": str(n)}, n, 2, "--out", "run") for n in (0, 1)]
     assert until(lambda: len([*(tmp_path / "turns").glob("begun*")]) == 2)
     jobs[1].kill()
     jobs[1].wait()
@@ -224,19 +240,51 @@ def test_a_rank_whose_wrap_is_killed_keeps_no_run_open(tmp_path: Path) -> None:
     for job in jobs:
         job.communicate(timeout=PATIENCE_S)
     told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (told["end_real_ns"] is not None, told["exit_code"]) == (True, None)
+
+
+OWN = """
+import sys, rltrace
+print(rltrace.start(sys.argv[1] if sys.argv[1:] else None), flush=True)
+with rltrace.span("train"): pass
+input()
+rltrace.stop()
+"""
+
+
+@pytest.mark.parametrize("words", [("run",), ()], ids=["named", "default"])
+def test_ranks_that_begin_their_run_themselves_share_it(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    said = {"WORLD_SIZE": "2", "MASTER_ADDR": "::1", "MASTER_PORT": "29500"}
+    pipe = subprocess.PIPE
+    jobs = [
+        subprocess.Popen(
+            [PY, "-c", OWN, *words], cwd=tmp_path, text=True, stdin=pipe, stdout=pipe,
+            env=clean_environment(RANK=str(rank), **said),
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    places = {job.stdout.readline().strip() for job in jobs if job.stdout is not None}
+    (run,) = places
+    for job in jobs:
+        assert json.loads(Path(run, "run.json").read_text())["end_real_ns"] is None
+        job.communicate("\n", timeout=PATIENCE_S)
+    told = json.loads(Path(run, "run.json").read_text())
+    assert (told["exit_code"], told["missing_ranks"]) == (0, 0)
     assert told["end_real_ns"] is not None
+    assert found_in(Path(run), "select rank from spans order by rank") == [0, 1]
 
 
-def test_a_batch_script_has_no_device_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slurm gives it the numbers of a rank, and no step."""
+def test_a_batch_script_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm gives it the numbers of one, and no step."""
     for name in [name for name in os.environ if name.startswith(("SLURM_", "RANK", "WORLD"))]:
         monkeypatch.delenv(name)
     assert launch() is None
     for name, value in {"PROCID": "0", "NTASKS": "8", "LOCALID": "0", "JOB_ID": "7"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
-    script = launch()
+    assert launch() is None
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     step = launch()
-    assert script is not None
     assert step is not None
-    assert (script.local, script.is_known, step.local, step.is_known) == (-1, False, 0, True)
+    assert (step.rank, step.ranks, step.local, step.is_known) == (0, 8, 0, True)

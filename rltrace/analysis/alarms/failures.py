@@ -23,6 +23,7 @@ from rltrace.analysis.figures.coverage import known_until, step_known_until
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.stages import find_stalls, usual_step_s
 from rltrace.analysis.timeline.steps import Steps, step_errors
+from rltrace.trace.launcher_ranks import MISSING, MISSING_RANKS
 from rltrace.trace.metadata_validation import only_some
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
@@ -245,6 +246,8 @@ def _by(end: End) -> str:
 def partial(analysis: RunAnalysis) -> Iterator[Said]:
     if says := only_some(analysis.run.meta):  # as somebody wanted it so
         yield note(f"{says}: samples, their lags and groups are unknown; spans are whole")
+    if missing := analysis.run.meta.get(MISSING_RANKS):
+        yield note(MISSING.format(missing))
     lost = 0
     for problem in analysis.run.problems:
         what, target, detail = (problem.get(key) for key in ("what", "target", "detail"))

@@ -141,6 +141,7 @@ def test_its_own_parser_reads_what_is_printed(
         assert {option: known[option] for option in settings} == settings, setting.option
 
 
+@OPENRLHF.needed
 def test_its_own_parser_reads_what_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     version = OPENRLHF.versions[-1]
     plans = list(as_planned("openrlhf"))

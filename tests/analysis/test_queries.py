@@ -267,14 +267,14 @@ def test_the_slowest_trajectories_come_first(tmp_path: Path) -> None:
 NESTED = [(("step", 4), 0, 20), (OTHER, 0, 19), (TRAIN, 0, 9), (ROLLOUT, 0, 4), (REWARD, 1, 2),
           (REWARD, 8, 9), (Stage.EVAL, 9, 18), (ROLLOUT, 10, 12), (OTHER, 17, 18)]  # fmt: skip
 """A loop of one lane: training encloses generation (3 s), a verdict in it and a second one that
-ends with it; evaluation and what it logs lie in a span of the loop's own."""
+ends with it; evaluation, what it generates and logs lie in a span of the loop's own."""
 
 
 @pytest.mark.parametrize(
     ("loop", "beside", "expected"),
     [
         (NESTED, [(ROLLOUT, 3, 6), (Stage.DATA, 18, 19.5)],
-         (4, 20, 4, 7, 2, 8.5, pytest.approx(0.5))),
+         (4, 20, 4, 5, 2, 10.5, pytest.approx(0.5))),
         ([(("step", 7), 0, 10), (("step", 7), 20, 25)], [(TRAIN, 0, 9), (TRAIN, 20, 24)],
          (7, 15, 13, None, None, None, 2)),
     ],

@@ -149,9 +149,15 @@ def test_what_the_log_s_own_command_sets_is_not_offered(tmp_path: Path) -> None:
     names = ("verl_fixes_already_set_in_the_logs_own_command", "verl_ppo_update_critic_dominates")
     found = [report(tmp_path / name, PASTED / f"{name}.log") for name in names]
     offered = [{fix["setting"] for fix in one["verdict"]["fixes"]} for one in found]
-    given = {"actor_rollout_ref.model.use_fused_kernels"}
-    assert given.isdisjoint(offered[0])
-    assert given <= offered[1]
+    text = (PASTED / f"{names[0]}.log").read_text()
+    more = tmp_path / "more.log"
+    more.write_text(
+        text.replace("critic.ppo_micro_batch_size_per_gpu=2", "critic.use_dynamic_bsz=True")
+    )
+    fixes = report(tmp_path / "more", more)["verdict"]["fixes"]
+    assert "critic.use_dynamic_bsz" not in {fix["setting"] for fix in fixes}
+    assert "critic.use_dynamic_bsz" in offered[0]
+    assert not any(setting.startswith("actor_rollout_ref.model.") for setting in offered[0])
     assert "critic.use_dynamic_bsz" in offered[1]
     assert "actor_rollout_ref.actor.use_dynamic_bsz" not in offered[1]
 

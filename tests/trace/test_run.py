@@ -158,7 +158,7 @@ def test_what_is_no_run_is_said_in_one_sentence(
         ("SELECT lag, nope FROM LAGS", "(lags has trajectory, step, "),
         ("SELECT * EXCLUDE (nope) FROM names, processes", "(names has id, text; processes has "),
         ('SELECT 1 FROM spans WHERE stage = "train"', "single quotes)"),
-        ("SELECT nope", "(tables: captured, captured_tokens, grouped_trajectories, "),
+        ("SELECT nope", "(tables: advantage_baseline, captured, captured_tokens, "),
         ("SELEC 1", "does not run"),
     ],
 )

@@ -19,11 +19,11 @@ import numpy as np
 
 from benchmarks.synthetic.job import Job
 from benchmarks.synthetic.job_trace import make_job
+from benchmarks.synthetic.timeline import play
+from benchmarks.synthetic.truth import StepTruth, Truth, make
 from rltrace.testing.inside.trace import TABLES, Table
 from rltrace.testing.run_files import Columns, write
-from rltrace.testing.timeline import play
 from rltrace.testing.timeline_rows import START_NS, WEIGHTS_LANE, period_ns
-from rltrace.testing.truth import StepTruth, Truth, make
 from rltrace.testing.workload import PLACEMENTS, Workload
 
 __all__ = ["Job", "StepTruth", "Truth", "Workload", "make", "make_job", "make_long"]

@@ -10,9 +10,9 @@ import numpy as np
 
 from benchmarks.synthetic.events import Activity, path_to
 from benchmarks.synthetic.job import Job, Played, Update, play_job
+from benchmarks.synthetic.timeline import ids
 from rltrace.testing.inside.trace import Fate, Finish, Outcome, Stage, SyncRole, Transport, word
 from rltrace.testing.run_files import write
-from rltrace.testing.timeline import ids
 from rltrace.testing.timeline_rows import SECOND, WEIGHTS_LANE, Process, StepPlan, Timeline
 from rltrace.testing.workload import Workload
 

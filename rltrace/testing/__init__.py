@@ -1,4 +1,4 @@
-"""Runs, jobs, recorders and clocks for tests of rltrace, adapters, own loops.
+"""Runs, recorders and clocks for tests of rltrace, adapters, own loops.
 
     from rltrace.testing import process, report_of, run_of, turns
 
@@ -8,7 +8,6 @@
 
 - A run from arrays: `run_from_arrays` (columns in, a run out), or `run_of` with a `process` for
   each process of the job and its `rows` of other tables.
-- A job of known truth: `known_job` plays a workload out and says what a right analysis must find.
 - A recorder: `recording` has this process record into a scratch run; nothing else is traced.
 - A clock: `FakeClock` stands still until the test moves it; `up_for_days` and `ahead` are those of
   a machine that has been up for longer than this one.
@@ -23,6 +22,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from benchmarks.synthetic.truth import StepTruth as StepTruth
+    from benchmarks.synthetic.truth import Truth as Truth
+    from benchmarks.synthetic.truth import known_job as known_job
+    from benchmarks.synthetic.truth import make as make
     from rltrace.testing.clocks import FakeClock as FakeClock
     from rltrace.testing.clocks import ahead as ahead
     from rltrace.testing.clocks import up_for_days as up_for_days
@@ -39,20 +42,12 @@ if TYPE_CHECKING:
     from rltrace.testing.timeline_rows import SECOND as SECOND
     from rltrace.testing.timeline_rows import START_NS as START_NS
     from rltrace.testing.timeline_rows import Process as Process
-    from rltrace.testing.truth import StepTruth as StepTruth
-    from rltrace.testing.truth import Truth as Truth
-    from rltrace.testing.truth import known_job as known_job
-    from rltrace.testing.truth import make as make
-    from rltrace.testing.workload import PLACEMENTS as PLACEMENTS
-    from rltrace.testing.workload import Workload as Workload
 
 _HOMES = {
     "clocks": "FakeClock ahead up_for_days",
     "handmade_runs": "at between process report_of rows run_from_arrays run_of stating turns",
     "timeline_rows": "SECOND START_NS Process",
     "scratch_recorder": "recording",
-    "truth": "StepTruth Truth known_job make",
-    "workload": "PLACEMENTS Workload",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = list(_HOME_OF)

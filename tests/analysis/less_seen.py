@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from pyarrow import ipc
 
 import rltrace
+from benchmarks.synthetic.timeline import play
 from rltrace.testing.inside.analysis import Ranking, RunAnalysis, rank
-from rltrace.testing.timeline import play
 from rltrace.testing.workload import PLACEMENTS, Workload
 from rltrace.trace.schema import TABLES
 

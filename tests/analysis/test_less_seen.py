@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rltrace.testing import known_job
+from benchmarks.synthetic.truth import known_job
 from rltrace.testing.inside.analysis import LIKELY, Ranking
 from rltrace.testing.workload import Workload
 from tests.analysis.less_seen import (

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.synthetic.truth import known_job
 from rltrace.analysis.live.run_meters import StageMeter as StageTime
 from rltrace.analysis.live.sample_meter import Histogram as Distribution
-from rltrace.testing import at, known_job, process, run_of
+from rltrace.testing import at, process, run_of
 from rltrace.testing.inside.analysis import RunMeters, read_activity, trained_in, union
 from rltrace.testing.inside.trace import Fate, Rows, Stage, word
 from rltrace.testing.inside.trace import OpenedRun as Run

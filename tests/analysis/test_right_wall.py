@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from rltrace.testing import known_job
+from benchmarks.synthetic.truth import known_job
 from rltrace.testing.workload import Workload
 from tests.analysis.less_seen import NEAR, UNHURRIED, true_costs, verdict, workloads
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import rltrace
+from benchmarks.synthetic.truth import Truth, known_job
 from rltrace.analysis.figures.coverage import DEFAULT_COSTS_NS, OwnCost, own_cost
 from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.trajectories.tail import SHARES, Tail, distributions, tail
-from rltrace.testing import Truth, at, known_job, process, run_of
+from rltrace.testing import at, process, run_of
 from rltrace.testing.inside.analysis import (
     Summary,
     device_load,

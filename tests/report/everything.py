@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.synthetic.timeline import play
 from rltrace.testing.handmade_runs import at
 from rltrace.testing.run_files import write
-from rltrace.testing.timeline import play
 from rltrace.testing.workload import Workload
 
 STEPS = 6

@@ -13,7 +13,7 @@ from playwright.sync_api import Page
 
 import rltrace
 from benchmarks.make_trace import Workload, make
-from rltrace.testing import known_job
+from benchmarks.synthetic.truth import known_job
 from rltrace.testing.inside.analysis import RunAnalysis, summarize
 from rltrace.testing.inside.report import html
 from tests.report.hostile import MARKUP, hostile_run

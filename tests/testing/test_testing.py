@@ -10,9 +10,9 @@ import pytest
 
 import rltrace
 import rltrace.testing
+from benchmarks.synthetic.truth import known_job
 from rltrace.testing import (
     FakeClock,
-    known_job,
     process,
     recording,
     report_of,
@@ -64,7 +64,7 @@ def test_a_span_that_cannot_be_is_refused(span: Any) -> None:
 
 
 def test_help_shows_what_there_is() -> None:
-    assert "known_job(" in pydoc.plain(pydoc.render_doc(rltrace.testing))
+    assert "run_of(" in pydoc.plain(pydoc.render_doc(rltrace.testing))
 
 
 def test_a_made_up_run_has_the_wall_that_it_was_given(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from rltrace.analysis.alarms.alarm import Health
 from rltrace.analysis.fixes.fixes import Fix
 from rltrace.analysis.stats.confidence_interval import Estimate
 from rltrace.analysis.summary import Summary, Verdict
+from rltrace.analysis.walls.learner import IN_PHASE, UPDATE, UPDATE_BYTES
 from rltrace.analysis.walls.wall import LIKELY, WEIGHTS, Figure, Wall, stages_of
-from rltrace.analysis.walls.weights import IN_PHASE, UPDATE, UPDATE_BYTES
 from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, listed, lowered, numbers, raised, table
 from rltrace.trace.errors import RltraceError

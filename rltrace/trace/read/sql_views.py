@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
-from rltrace.trace.read import evaluations
 from rltrace.trace.read import trajectory_ids as ids
+from rltrace.trace.read import trajectory_lifecycle as life
 from rltrace.trace.read.row_filters import STEPS, STEPS_THAT_COUNT, steps_that_count
 from rltrace.trace.read.trajectory_ids import regrouped
 from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
@@ -175,16 +175,16 @@ class Tables(ABC):
     def _of_training(self, table: str, rows: str | None = None) -> str:
         """A query of the rows of a table (all, unless given) without what is of an evaluation."""
         rows = rows or f"FROM {_ROWS}{table}"
-        if table not in evaluations.TABLES:
+        if table not in life.OF_EVALUATIONS:
             return rows
         if self._evaluations is None:
             self._evaluations = ""
-            if self.ask(evaluations.ANY):
-                self._execute(evaluations.MAKE)
-                for (owner,) in self.ask(f"SELECT owner FROM {evaluations.NAME} LIMIT 1"):
+            if self.ask(life.ANY_EVALUATION):
+                self._execute(life.MAKE_EVALUATIONS)
+                for (owner,) in self.ask(f"SELECT owner FROM {life.EVALUATIONS} LIMIT 1"):
                     self._evaluations = "-1" if owner == -1 else "process"
         owner = self._evaluations
-        return evaluations.told_apart(table, rows, owner) if owner else rows
+        return life.rows_of_training(table, rows, owner) if owner else rows
 
     def _step_starts(self) -> list[int]:
         """When the steps began (Unix ns, in order)."""

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rltrace
-from rltrace.report.notebook import Run
+from benchmarks.synthetic.timeline import play
+from rltrace.testing.inside.trace import Fate, Stage, word
+from rltrace.testing.inside.trace import OpenedRun
 from rltrace.testing.run_files import write
-from rltrace.testing.timeline import play
 from rltrace.testing.timeline_rows import SECOND, Interval, PlayedBatch, StepPlan, Timeline
 from rltrace.testing.workload import Workload
-from rltrace.trace.vocabulary import Fate, Stage, word
 
 ACTORS = {Stage.ROLLOUT, Stage.ENV, Stage.REWARD}
 WEIGHTS = {Stage.SYNC, Stage.SWITCH}
@@ -68,7 +68,7 @@ class Truth:
     goodput_tokens_per_gpu_s: float
 
 
-def known_job(path: str | Path, **knobs: Any) -> tuple[Run, Truth]:
+def known_job(path: str | Path, **knobs: Any) -> tuple[OpenedRun, Truth]:
     """A job of known truth: a run with these knobs (fields of `Workload`), written to `path`, and
     what a right analysis of it must find. Equal knobs give equal files.
 

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from rltrace.testing.inside.trace import (
+    Fate,
+    Finish,
+    Outcome,
+    Phase,
+    Stage,
+    SyncRole,
+    Transport,
+    word,
+)
 from rltrace.testing.timeline_rows import (
     MAIN_LANE,
     SECOND,
@@ -19,7 +29,6 @@ from rltrace.testing.timeline_rows import (
     period_ns,
 )
 from rltrace.testing.workload import Workload
-from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport, word
 
 
 def ids(kind: int, numbers: Ints) -> Ints:

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 import rltrace
 from benchmarks.synthetic.timeline import play
-from rltrace.testing.inside.trace import Fate, Stage, word
-from rltrace.testing.inside.trace import OpenedRun
+from rltrace.testing.inside.trace import Fate, OpenedRun, Stage, word
 from rltrace.testing.run_files import write
 from rltrace.testing.timeline_rows import SECOND, Interval, PlayedBatch, StepPlan, Timeline
 from rltrace.testing.workload import Workload

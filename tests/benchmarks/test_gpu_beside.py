@@ -27,6 +27,7 @@ from tests.run.test_wrap import until
 LINED_UP = "eager: spans and record_function"
 
 
+@pytest.mark.slow
 def test_a_traced_job_is_the_same_and_stands_under_its_profile(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     found = tmp_path / "found.json"

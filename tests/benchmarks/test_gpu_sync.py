@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import PATIENCE_S
 
 HEAVY = ("ray", "duckdb", "rich", "click", "zstandard", "perfetto", "pynvml")
@@ -20,6 +22,7 @@ runpy.run_module("benchmarks.gpu.sync", run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_all_parts_run_without_a_gpu_and_without_what_a_gpu_machine_lacks(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
     command = [sys.executable, "-c", ALONE, str(file)]

@@ -303,6 +303,7 @@ def test_a_publisher_that_is_killed_leaves_its_readers_whole_and_a_next_one_goes
         subscriber.close()
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_hold_nobody_up_and_no_pull_is_torn(on_device: str) -> None:
     with running(LEARNER, on_device, "100000") as learner:
         line(learner)

@@ -76,3 +76,15 @@ def test_a_stage_in_which_nothing_is_generated_keeps_its_rewards(tmp_path: Path)
     run = run_of(tmp_path, driver)
     assert run.ask("select count(*) from raw_rewards") == [(2,)]
     assert run.ask("select count(*) from spans where stage = 'reward'") == [(1,)]
+
+
+def test_a_rank_evaluates_while_another_trains(tmp_path: Path) -> None:
+    ranks = []
+    for rank, shift_s in enumerate((0.0, 4.0)):
+        made = process("trainer", ("eval", 20.0 + shift_s, 24.0 + shift_s), rank=rank)
+        ids = [10 * rank + i for i in range(2)]
+        rows(made, "trajectories", start_s=[24.5 - shift_s, 21.0 + shift_s], trajectory=ids,
+             end_s=[25.5 - shift_s, 23.0 + shift_s], response_tokens=7)  # fmt: skip
+        ranks.append(rows(made, "uses", time_s=29.0, trajectory=ids[:1], fate=Fate.TRAINED))
+    run = run_of(tmp_path, *ranks)
+    assert run.ask("select trajectory from raw_trajectories order by 1") == [(0,), (10,)]

@@ -105,8 +105,9 @@ def _keep_processes(run: OpenedRun, phase: TrainingPhase) -> None:
     """Of a run that was narrowed to a phase: those that are at work in it, and what they say of
     themselves at its begin, as an earlier trainer of the same process had settings of its own."""
     tables = ("spans", "trajectories", "rewards", "syncs")
-    rows = " union ".join(f"select process from recorded_{table}" for table in tables)
-    at_work = {process for (process,) in run.ask(rows)}
+    within = f"start_ns < {phase.end_ns} and greatest(start_ns, end_ns) > {phase.start_ns}"
+    rows = (f"select process from recorded_{table} where {within}" for table in tables)
+    at_work = {process for (process,) in run.ask(" union ".join(rows))}
     run.know_only(
         replace(one, facts=_facts_at(run, one, phase.start_ns))
         for one in run.processes

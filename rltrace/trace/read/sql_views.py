@@ -135,7 +135,7 @@ class Tables(ABC):
     def __init__(self) -> None:
         self._loaded: set[str] = set()
         self._ids_come_again: bool | None = None
-        self._evaluations: str | None = None  # whose work is theirs; empty: there are none
+        self._evaluations: bool | None = None  # whether there are any that generate
 
     @property
     @abstractmethod
@@ -178,13 +178,11 @@ class Tables(ABC):
         if table not in life.OF_EVALUATIONS:
             return rows
         if self._evaluations is None:
-            self._evaluations = ""
+            self._evaluations = False
             if self.ask(life.ANY_EVALUATION):
                 self._execute(life.MAKE_EVALUATIONS)
-                for (owner,) in self.ask(f"SELECT owner FROM {life.EVALUATIONS} LIMIT 1"):
-                    self._evaluations = "-1" if owner == -1 else "process"
-        owner = self._evaluations
-        return life.rows_of_training(table, rows, owner) if owner else rows
+                self._evaluations = bool(self.ask(f"SELECT 1 FROM {life.EVALUATIONS} LIMIT 1"))
+        return life.rows_of_training(table, rows) if self._evaluations else rows
 
     def _step_starts(self) -> list[int]:
         """When the steps began (Unix ns, in order)."""

@@ -221,22 +221,22 @@ that serves several updates (PPO's epochs, TRL's `num_iterations`) grows older w
 # While a job evaluates, its engines do nothing else, and do not know whose their requests are. So
 # what begins within a span of the stage `eval` is the evaluation's: spans of generation, tools and
 # rewards are of that stage, samples and their rewards are in no figure. That is not so where a
-# sample that began meanwhile met the learner, as generation went on beside the evaluation. Where no
-# sample met the learner by its id nothing shows that, and an evaluation has what its own process
-# does only.
+# sample that began meanwhile met the learner, as generation went on beside the evaluation: of the
+# same process for what this process did itself, of any process for what others did. Where no sample
+# met the learner by its id nothing shows what others did, and it is training's.
 
 EVALUATIONS = "evaluations"
 """Table: `start_ns` and `end_ns` of each evaluation in which something was generated, and its
-`owner`, a process or -1: all of them."""
+`owner`, whose work in that time is its own: a process, or -1 for all."""
 
 _EVALUATING = f"recorded_spans WHERE stage = {int(Stage.EVAL)} AND start_ns > 0"
 ANY_EVALUATION = f"SELECT 1 FROM {_EVALUATING} LIMIT 1"
-_OWNER = "CASE WHEN EXISTS (FROM met) THEN -1 ELSE process END AS owner"
+_OWNERS = "unnest(CASE WHEN EXISTS (FROM met) THEN [process, -1] ELSE [process] END) AS owner"
 MAKE_EVALUATIONS = f"""
 CREATE OR REPLACE TABLE {EVALUATIONS} AS
 WITH met AS (SELECT DISTINCT trajectory FROM recorded_uses WHERE time_ns > 0 AND trajectory <> -1),
 evaluating AS (
-    SELECT {_OWNER}, start_ns, CASE WHEN end_ns < 0 THEN {(1 << 63) - 1} ELSE end_ns END AS end_ns
+    SELECT {_OWNERS}, start_ns, CASE WHEN end_ns < 0 THEN {(1 << 63) - 1} ELSE end_ns END AS end_ns
     FROM {_EVALUATING}),
 apart AS (
     SELECT *, start_ns > max(end_ns) OVER (PARTITION BY owner ORDER BY start_ns
@@ -249,10 +249,10 @@ whole AS (
     SELECT owner, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM numbered
     GROUP BY owner, number),
 generated AS (
-    SELECT {_OWNER}, start_ns, trajectory IN (FROM met) AS is_met
+    SELECT {_OWNERS}, start_ns, trajectory IN (FROM met) AS is_met
     FROM recorded_trajectories WHERE start_ns > 0
     UNION ALL
-    SELECT {_OWNER}, start_ns, false FROM recorded_spans
+    SELECT {_OWNERS}, start_ns, false FROM recorded_spans
     WHERE start_ns > 0 AND stage = {int(Stage.ROLLOUT)})
 SELECT w.owner, w.start_ns, w.end_ns FROM generated g
 ASOF JOIN whole w ON g.owner = w.owner AND g.start_ns >= w.start_ns
@@ -260,23 +260,23 @@ WHERE g.start_ns < w.end_ns GROUP BY ALL HAVING NOT bool_or(is_met)
 """
 
 _OF = (int(Stage.ROLLOUT), int(Stage.ENV), int(Stage.REWARD))
-_JOINED = f"""FROM ({{rows}}) t ASOF LEFT JOIN {EVALUATIONS} e
-    ON e.owner = {{owner}} AND t.start_ns >= e.start_ns"""
-_WITHIN = "coalesce(t.start_ns < e.end_ns, false)"
-_SAMPLES = f"SELECT {{columns}} {_JOINED} WHERE {{which}} {_WITHIN}"
+_JOINED = f"""FROM ({{rows}}) t
+    ASOF LEFT JOIN {EVALUATIONS} own ON own.owner = t.process AND t.start_ns >= own.start_ns
+    ASOF LEFT JOIN (FROM {EVALUATIONS} WHERE owner = -1) whole ON t.start_ns >= whole.start_ns"""
+_WITHIN = "coalesce(t.start_ns < own.end_ns, false) OR coalesce(t.start_ns < whole.end_ns, false)"
 OF_EVALUATIONS = ("spans", "trajectories", "rewards")
 
 
-def rows_of_training(table: str, rows: str, owner: str) -> str:
-    """A query of the `rows` of a table as they are of training; `owner`: "-1" or "process"."""
+def rows_of_training(table: str, rows: str) -> str:
+    """A query of the `rows` of a table as they are of training."""
+    joined = _JOINED.format(rows=rows)
     if table == "spans":
-        stage = f"CASE WHEN stage IN {_OF} AND {_WITHIN} THEN {int(Stage.EVAL)} ELSE stage END"
-        joined = _JOINED.format(rows=rows, owner=owner)
+        stage = f"CASE WHEN stage IN {_OF} AND ({_WITHIN}) THEN {int(Stage.EVAL)} ELSE stage END"
         return f"SELECT t.* REPLACE ({stage}::TINYINT AS stage) {joined}"
     if table == "trajectories":
-        return _SAMPLES.format(columns="t.*", which="NOT", rows=rows, owner=owner)
+        return f"SELECT t.* {joined} WHERE NOT ({_WITHIN})"
     samples = "FROM recorded_trajectories WHERE start_ns > 0 AND trajectory <> -1"
-    evaluated = _SAMPLES.format(columns="trajectory", which="", rows=samples, owner=owner)
+    evaluated = f"SELECT trajectory {_JOINED.format(rows=samples)} WHERE {_WITHIN}"
     others = f"(SELECT trajectory {samples} AND trajectory NOT IN ({evaluated}))"
-    return f"""SELECT t.* {_JOINED.format(rows=rows, owner=owner)}
-        WHERE trajectory IN {others} OR NOT {_WITHIN} AND trajectory NOT IN ({evaluated})"""
+    return f"""SELECT t.* {joined}
+        WHERE trajectory IN {others} OR NOT ({_WITHIN}) AND trajectory NOT IN ({evaluated})"""

@@ -89,6 +89,20 @@ def test_equal_rewards_are_no_signal_only_where_advantages_are_relative_to_the_g
     assert (wall.confidence == CANNOT_TELL) == (useful == 42)
 
 
+def test_each_estimator_is_known_by_its_baseline(tmp_path: Path) -> None:
+    run = run_of(tmp_path, process("driver", *turns(5.0)))
+    of_group = {"grpo": True, "dr_grpo": True, "group_norm": True, "rloo": True, "opo": True,
+                "reinforce_plus_plus_baseline": True, "gae": False, "remax": False,
+                "reinforce": False, "flash_reinforce": False, "of_my_own": None}  # fmt: skip
+    found = {
+        name: stating(run, {"advantage": name})
+        .sql("SELECT of_group FROM advantage_baseline")
+        .fetchall()
+        for name in of_group
+    }
+    assert found == {name: [(known,)] for name, known in of_group.items()}
+
+
 def test_a_critics_advantages_need_no_group(tmp_path: Path) -> None:
     made = judged(process("driver", *turns(5.0)), [1, 1, -1], [1.0, 1.0, 1.0], time_s=6.0)
     assert trained_of(run_of(tmp_path, made)).useful_tokens == 7

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.hooks.conftest import WRAP, found_in, untraced
-from tests.launchers.conftest import needed
 from tests.run.test_wrap import until
 
 pytestmark = pytest.mark.slow
@@ -114,7 +113,6 @@ def test_each_step_of_a_batch_script_has_a_run(folder: Path, slurm: dict[str, st
         [*WRAP, "--out", "script", "--", *job(1, "fifth")],
     ]
     lines += [["mpirun.openmpi", "-n", "2", *ranks(2, "sixth", out="mpi")]]
-    needed("mpirun.openmpi")
     (folder / "batch").write_text("#!/bin/sh\n" + "\n".join(map(shlex.join, lines)))
     batch = ["sbatch", "--wait", "-n", "4", "-o", "said", "batch"]
     done = untraced(*batch, cwd=folder, **slurm, **MPI["mpirun.openmpi"])
@@ -128,7 +126,6 @@ def test_each_step_of_a_batch_script_has_a_run(folder: Path, slurm: dict[str, st
 
 @pytest.mark.parametrize("mpi", MPI)
 def test_mpi(folder: Path, mpi: str) -> None:
-    needed(mpi)
     done = untraced(mpi, "-n", "2", *ranks(2, "a"), cwd=folder, **MPI[mpi])
     assert done.returncode == 0, done.stderr
     assert ranks_of(folder / "run") == [0, 1]
@@ -138,7 +135,6 @@ def test_mpi(folder: Path, mpi: str) -> None:
 
 
 def test_mpirun_names_its_launch_and_ends_the_others_for_one(folder: Path) -> None:
-    needed("mpirun.openmpi")
     mpirun = ["mpirun.openmpi", "--oversubscribe", "-n", "4"]
     untraced(*mpirun, *ranks(4, "a", "killed", out=None), cwd=folder, **MPI["mpirun.openmpi"])
     run = only_run(folder)

@@ -29,9 +29,9 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 
 from benchmarks.synthetic.truth import known_job
+from benchmarks.synthetic.workload import PLACEMENTS
 from benchmarks.walls import FILES, ROOT
 from rltrace.testing.inside.trace import update_run_json
-from rltrace.testing.workload import PLACEMENTS
 
 _SAME = 1e-9  # of a figure: the order of a sum may change
 _QUERIES = ("step_breakdown", "stage_share", "lag_histogram", "tail_by_step", "tokens_per_second")

@@ -17,14 +17,15 @@ from typing import Any
 import click
 import numpy as np
 
+from benchmarks.synthetic.files import WEIGHTS_LANE, period_ns, write
 from benchmarks.synthetic.job import Job
 from benchmarks.synthetic.job_trace import make_job
 from benchmarks.synthetic.timeline import play
 from benchmarks.synthetic.truth import StepTruth, Truth, make
+from benchmarks.synthetic.workload import PLACEMENTS, Workload
 from rltrace.testing.inside.trace import TABLES, Table
-from rltrace.testing.run_files import Columns, write
-from rltrace.testing.timeline_rows import START_NS, WEIGHTS_LANE, period_ns
-from rltrace.testing.workload import PLACEMENTS, Workload
+from rltrace.testing.run_files import Columns
+from rltrace.testing.timeline_rows import START_NS
 
 __all__ = ["Job", "StepTruth", "Truth", "Workload", "make", "make_job", "make_long"]
 

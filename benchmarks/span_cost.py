@@ -23,10 +23,10 @@ import click
 import rltrace
 from benchmarks.make_trace import make
 from benchmarks.measuring import Check, Result, cpu_ns_each, spread, take_turns
+from benchmarks.synthetic.workload import Workload
 from rltrace.testing.inside.hooks import recorder
 from rltrace.testing.inside.trace import LARGEST_BATCH_ROWS, SPANS, create_run
 from rltrace.testing.inside.trace import compaction_compact as compact
-from rltrace.testing.workload import Workload
 
 SPANS_A_ROUND = 20_000
 OTHERS_A_ROUND = 2_000  # a span of OpenTelemetry takes twenty times as long

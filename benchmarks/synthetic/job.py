@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.synthetic.events import Activity, Server, Simulation, Then
+from benchmarks.synthetic.workload import PLACEMENTS
 from rltrace.testing.inside.trace import Stage
 from rltrace.testing.timeline_rows import SECOND, START_NS
-from rltrace.testing.workload import PLACEMENTS
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.synthetic.events import Activity, path_to
+from benchmarks.synthetic.files import WEIGHTS_LANE, StepPlan, Timeline, Worker, write
 from benchmarks.synthetic.job import Job, Played, Update, play_job
 from benchmarks.synthetic.timeline import ids
+from benchmarks.synthetic.workload import Workload
 from rltrace.testing.inside.trace import Fate, Finish, Outcome, Stage, SyncRole, Transport, word
-from rltrace.testing.run_files import write
-from rltrace.testing.timeline_rows import SECOND, WEIGHTS_LANE, Process, StepPlan, Timeline
-from rltrace.testing.workload import Workload
+from rltrace.testing.timeline_rows import SECOND
 
 UNKNOWN = "unknown"
 
@@ -72,10 +72,10 @@ def _seconds(stretches: list[tuple[str, int, int]], since: int, until: int) -> d
     return {name: ns / SECOND for name, ns in seconds.items() if ns}
 
 
-def _processes(played: Played) -> list[Process]:
+def _processes(played: Played) -> list[Worker]:
     names = sorted({a.process for a in played.activities if a.stage is not None})
-    made = {name: Process(name.split("/")[0], int(name.split("/")[1]), 0) for name in names}
-    driver = Process("driver", 0, 0)
+    made = {name: Worker(name.split("/")[0], int(name.split("/")[1]), 0) for name in names}
+    driver = Worker("driver", 0, 0)
     for step, window in enumerate(played.steps):
         driver.span(window, "step", Stage.STEP, step)
     for activity in played.activities:
@@ -95,7 +95,7 @@ def _processes(played: Played) -> list[Process]:
     return [driver, *made.values()]
 
 
-def _generations(process: Process, name: str, played: Played) -> None:
+def _generations(process: Worker, name: str, played: Played) -> None:
     """Rows of the samples, and a span of the engine while it has any."""
     mine = [s for s in played.samples if s.generation and s.generation.process == name]
     times = sorted((s.generation.start, s.generation.end) for s in mine if s.generation)
@@ -126,7 +126,7 @@ def _generations(process: Process, name: str, played: Played) -> None:
     )
 
 
-def _verdicts(process: Process, name: str, played: Played) -> None:
+def _verdicts(process: Worker, name: str, played: Played) -> None:
     mine = [s for s in played.samples if s.verdict and s.verdict.process == name]
     verdicts = [s.verdict for s in mine if s.verdict]
     for sample, verdict in zip(mine, verdicts, strict=True):
@@ -143,7 +143,7 @@ def _verdicts(process: Process, name: str, played: Played) -> None:
     )
 
 
-def _update(made: dict[str, Process], update: Update) -> None:
+def _update(made: dict[str, Worker], update: Update) -> None:
     for activity in (update.publish, *update.loads):
         role = SyncRole.SOURCE if activity is update.publish else SyncRole.SINK
         made[activity.process].rows(
@@ -157,7 +157,7 @@ def _update(made: dict[str, Process], update: Update) -> None:
         )
 
 
-def _uses(driver: Process, played: Played) -> None:
+def _uses(driver: Worker, played: Played) -> None:
     used = [s for s in played.samples if 0 <= s.step < len(played.steps)]
     step = np.array([s.step for s in used])
     driver.rows(

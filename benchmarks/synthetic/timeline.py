@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.synthetic.files import (
+    WEIGHTS_LANE,
+    Ints,
+    PlayedBatch,
+    StepPlan,
+    Timeline,
+    Worker,
+    period_ns,
+)
+from benchmarks.synthetic.workload import Workload
 from rltrace.testing.inside.trace import (
     Fate,
     Finish,
@@ -14,21 +24,7 @@ from rltrace.testing.inside.trace import (
     Transport,
     word,
 )
-from rltrace.testing.timeline_rows import (
-    MAIN_LANE,
-    SECOND,
-    START_NS,
-    WEIGHTS_LANE,
-    Column,
-    Interval,
-    Ints,
-    PlayedBatch,
-    Process,
-    StepPlan,
-    Timeline,
-    period_ns,
-)
-from rltrace.testing.workload import Workload
+from rltrace.testing.timeline_rows import MAIN_LANE, SECOND, START_NS, Column, Interval
 
 
 def ids(kind: int, numbers: Ints) -> Ints:
@@ -49,10 +45,10 @@ class _Player:
         gpus, half = range(load.gpus), (load.gpus + 1) // 2
         shared = load.placement == "colocated"
 
-        def pool(role: str, count: int, of: range) -> list[Process]:
-            return [Process(role, i, i % load.nodes, tuple(of[i::count])) for i in range(count)]
+        def pool(role: str, count: int, of: range) -> list[Worker]:
+            return [Worker(role, i, i % load.nodes, tuple(of[i::count])) for i in range(count)]
 
-        self.driver = Process("driver", 0, 0)
+        self.driver = Worker("driver", 0, 0)
         self.rollout = pool("rollout", load.rollout_workers, gpus if shared else gpus[:half])
         self.reward = pool("reward", load.reward_workers, gpus[:0])
         self.learners = pool("learner", load.learners, gpus if shared else gpus[half:])
@@ -256,7 +252,7 @@ class _Player:
         return end
 
     def _span(
-        self, plan: StepPlan, of: list[Process], interval: Interval, name: str, stage: Stage
+        self, plan: StepPlan, of: list[Worker], interval: Interval, name: str, stage: Stage
     ) -> None:
         for process in of:
             process.span(interval, name, stage, plan.step)
@@ -318,7 +314,7 @@ class _Player:
         """A reading of each GPU, and of the node's threads, every second by the node's agent."""
         times = np.arange(START_NS, end, SECOND, dtype=np.int64)
 
-        def read(agent: Process, counter: str, devices: list[int], values: Column) -> None:
+        def read(agent: Worker, counter: str, devices: list[int], values: Column) -> None:
             agent.rows(
                 "samples",
                 time_ns=np.repeat(times, len(devices)),

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rltrace
+from benchmarks.synthetic.files import PlayedBatch, StepPlan, Timeline, write
 from benchmarks.synthetic.timeline import play
+from benchmarks.synthetic.workload import Workload
 from rltrace.testing.inside.trace import Fate, OpenedRun, Stage, word
-from rltrace.testing.run_files import write
-from rltrace.testing.timeline_rows import SECOND, Interval, PlayedBatch, StepPlan, Timeline
-from rltrace.testing.workload import Workload
+from rltrace.testing.timeline_rows import SECOND, Interval
 
 ACTORS = {Stage.ROLLOUT, Stage.ENV, Stage.REWARD}
 WEIGHTS = {Stage.SYNC, Stage.SWITCH}

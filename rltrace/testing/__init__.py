@@ -22,10 +22,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from benchmarks.synthetic.truth import StepTruth as StepTruth
-    from benchmarks.synthetic.truth import Truth as Truth
-    from benchmarks.synthetic.truth import known_job as known_job
-    from benchmarks.synthetic.truth import make as make
     from rltrace.testing.clocks import FakeClock as FakeClock
     from rltrace.testing.clocks import ahead as ahead
     from rltrace.testing.clocks import up_for_days as up_for_days

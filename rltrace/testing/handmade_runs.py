@@ -20,8 +20,7 @@ from rltrace.hooks.identity import identify
 from rltrace.report.formats.to_json import render
 from rltrace.report.notebook import Run
 from rltrace.testing.run_files import write
-from rltrace.testing.timeline_rows import MAIN_LANE, SECOND, START_NS, Interval, Process, Timeline
-from rltrace.testing.workload import Workload
+from rltrace.testing.timeline_rows import MAIN_LANE, SECOND, START_NS, Interval, Process
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.read import run as trace
@@ -85,7 +84,7 @@ def run_of(path: Path, *processes: Process, **meta: Any) -> Run:
     """The run of these processes, on CPU, written to `path / "run"`. `meta` goes into its run.json:
     `framework="trl"`, `settings={...}`, `exit_code=1`. Errors: `FileExistsError` where a run is."""
     folder = path / "run"
-    write(folder, Workload(gpus=0), Timeline(list(processes), [], []))
+    write(folder, processes)
     if meta:
         update_run_json(str(folder), **meta)
     return rltrace.open_run(folder)

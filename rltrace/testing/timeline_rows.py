@@ -1,4 +1,4 @@
-"""What a played-out workload consists of: processes, batches of samples, steps."""
+"""A process of a job and the rows that it records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from rltrace.trace.vocabulary import Stage
 
-Ints = NDArray[np.int64]
 Column = NDArray[np.generic]
 Interval = tuple[int, int]
 
@@ -18,7 +17,6 @@ SpanRow = tuple[int, int, str, int, int, int, int, int, int, int, int]
 SECOND = 1_000_000_000
 START_NS = 1_790_000_000 * SECOND
 MAIN_LANE = 1
-WEIGHTS_LANE = 2  # an engine takes new weights in on a thread of its own
 
 
 @dataclass
@@ -31,7 +29,6 @@ class Process:
     devices: tuple[int, ...] = ()
     spans: list[SpanRow] = field(default_factory=list)
     columns: dict[str, list[dict[str, Column]]] = field(default_factory=dict)
-    inner: list[Interval] = field(default_factory=list)  # where extra inner spans go
 
     def span(
         self,
@@ -50,44 +47,3 @@ class Process:
 
     def rows(self, table: str, **columns: Column) -> None:
         self.columns.setdefault(table, []).append(columns)
-
-
-@dataclass
-class PlayedBatch:
-    """The samples generated during one step; arrays of shape (samples,)."""
-
-    step: int
-    trajectory: Ints
-    group: Ints
-    tokens: Ints
-    start: Ints
-    end: Ints
-    env: Ints
-    worker: Ints
-    alive: NDArray[np.bool_]
-    first_version: Ints
-    used_step: Ints
-    fate: Ints
-    value: NDArray[np.float64]
-
-
-@dataclass
-class StepPlan:
-    """One step: its window and, by stage, the union of the stage's intervals."""
-
-    step: int
-    window: Interval
-    warmup: bool
-    stages: dict[Stage, list[Interval]] = field(default_factory=dict)
-
-
-@dataclass
-class Timeline:
-    processes: list[Process]
-    steps: list[StepPlan]
-    batches: list[PlayedBatch]
-
-
-def period_ns(steps: list[StepPlan]) -> int:
-    """From the beginning of the first step to the end of the last, ns."""
-    return steps[-1].window[1] - steps[0].window[0]

@@ -21,8 +21,8 @@ from pyarrow import ipc
 
 import rltrace
 from benchmarks.synthetic.timeline import play
+from benchmarks.synthetic.workload import PLACEMENTS, Workload
 from rltrace.testing.inside.analysis import Ranking, RunAnalysis, rank
-from rltrace.testing.workload import PLACEMENTS, Workload
 from rltrace.trace.schema import TABLES
 
 NEAR = 0.05

@@ -17,6 +17,7 @@ import pytest
 import rltrace
 from benchmarks.synthetic.job import Job, play_job
 from benchmarks.synthetic.job_trace import PathTruth, make_job, path_truth
+from benchmarks.synthetic.workload import PLACEMENTS
 from rltrace.analysis.timeline.interval_lookup import Lane
 from rltrace.testing import Process, between, process, run_of
 from rltrace.testing.inside.analysis import (
@@ -32,7 +33,6 @@ from rltrace.testing.inside.analysis import (
 from rltrace.testing.inside.hooks import Design
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import Stage, word
-from rltrace.testing.workload import PLACEMENTS
 from tests.analysis.made import not_none, rows, steps_of
 
 

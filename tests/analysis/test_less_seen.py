@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.synthetic.truth import known_job
+from benchmarks.synthetic.workload import Workload
 from rltrace.testing.inside.analysis import LIKELY, Ranking
-from rltrace.testing.workload import Workload
 from tests.analysis.less_seen import (
     NEAR,
     UNHURRIED,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from benchmarks.synthetic.truth import known_job
-from rltrace.testing.workload import Workload
+from benchmarks.synthetic.workload import Workload
 from tests.analysis.less_seen import NEAR, UNHURRIED, true_costs, verdict, workloads
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import rltrace
 from benchmarks.make_trace import make
+from benchmarks.synthetic.workload import Workload
 from rltrace.testing.inside.hooks import ADAPTERS_VARIABLE, SITE, Hook
 from rltrace.testing.inside.importers import read_names
 from rltrace.testing.inside.trace import (
@@ -24,7 +25,6 @@ from rltrace.testing.inside.trace import (
     word,
 )
 from rltrace.testing.inside.trace import compaction_compact as compact
-from rltrace.testing.workload import Workload
 from tests.docs.frameworks import BEGIN, END, made
 from tests.hooks.conftest import untraced
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.synthetic.files import write
 from benchmarks.synthetic.timeline import play
+from benchmarks.synthetic.workload import Workload
 from rltrace.testing.handmade_runs import at
-from rltrace.testing.run_files import write
-from rltrace.testing.workload import Workload
 
 STEPS = 6
 READINGS = {

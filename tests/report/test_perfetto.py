@@ -12,12 +12,12 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
 import rltrace
 from benchmarks.make_trace import make
+from benchmarks.synthetic.workload import Workload
 from rltrace.report.perfetto import write
 from rltrace.testing.handmade_runs import process, rows, run_of
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.report import find
 from rltrace.testing.inside.trace import Fate, SyncRole
-from rltrace.testing.workload import Workload
 from tests.report.timelines import DURATIONS, VERSIONS, awkward, events, names_of, read
 
 

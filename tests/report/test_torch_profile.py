@@ -15,12 +15,12 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 import rltrace
 from benchmarks.make_trace import make
+from benchmarks.synthetic.workload import Workload
 from rltrace.report.perfetto import write
 from rltrace.report.perfetto.torch_profile import files_of, read
 from rltrace.testing.inside.hooks import Recorder
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import RltraceError, create_run
-from rltrace.testing.workload import Workload
 from tests.report.timelines import events
 
 torch = pytest.importorskip("torch")

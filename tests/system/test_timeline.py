@@ -15,13 +15,13 @@ from perfetto.trace_processor import TraceProcessor
 
 import rltrace
 from benchmarks.make_trace import make
+from benchmarks.synthetic.workload import Workload
 from rltrace.report.perfetto import TimelineCounts, write
 from rltrace.testing.inside.hooks import identify
 from rltrace.testing.inside.report import StepFindings as Findings
 from rltrace.testing.inside.report import counters, find
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.workload import Workload
 from tests.report.timelines import DURATIONS, US, VERSIONS, awkward
 
 STAGES = ", ".join(f"'{s.name.lower()}'" for s in Stage if s is not Stage.STEP)

@@ -19,9 +19,9 @@ from playwright.sync_api import Page
 
 import rltrace
 from benchmarks.make_trace import make
+from benchmarks.synthetic.workload import Workload
 from rltrace import dashboards
 from rltrace.testing.inside.trace import OpenedRun as Run
-from rltrace.testing.workload import Workload
 from tests.system.web import Seen
 
 REFUSED = (

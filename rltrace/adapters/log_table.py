@@ -1,46 +1,4 @@
-"""What the log of a framework is made of, and the tables that say it.
-
-A framework's table is `log.toml` in its folder; what no table can say are functions of `log.py`:
-`records` (of a log, as its table names them), `tell` (what else they tell) and `spans` (of the JSON
-objects of its own trace). They read plain values, and none of them opens a file.
-
-In a table:
-
-  framework  what `rltrace import` calls it; name: in prose, where that is another
-  marks      what one of its metrics, and none of another's, begins with
-  like       the framework whose names it has kept
-  console    how its console prints a step (`importers/formats/console.py` has the shapes)
-  labels     what its console calls a metric -> the metric, with the framework's own prefix
-  step       metrics with a step's length, in seconds; none: a step is as long as its parts
-  previous   (of a trainer) that length is of the step before
-  numbers    metrics that state the step's number, where the log's own counts something else
-  cut        what stands before its names in some loggers
-  rest       stage of what is left of a step beside generation, where only some steps generate
-  prefix     what the names of its timers begin with; spans and consoles do without
-  complete   it logs each step's length, and a timer where it ran: one that is missing says nothing
-  inside     timer -> stage within the step, in the order in which the loop runs them
-  after      ... between two steps
-  aside      ... of what other processes had done before
-  waits_for  timer -> the stage of another process that it waits for
-  holds      timer -> those that run within it: what is left of it is its
-  unknown    stage -> why no log has it
-  figures    metric -> what it does not say by its name
-  known      reward, truncated, response_tokens, entropy, lag, longest_generation_s or
-             mean_generation_s -> metrics; the first counts
-  settings   what to look for in the configuration that a console shows: name -> pattern
-  only_rl    what begins one of its metrics where it does more than train, as it then logs alike
-  epochs     its console counts steps within each epoch
-  beside     what the names of an evaluation's figures begin with, which is no step
-  sums       metrics of a record that sums the training up, and is left out
-  history    a file that holds the records in an array
-  spans      name -> stage, for all that a trace of it is imported of
-  objects    JSON objects of its own: `mark` is in the first lines of a file, `files` are names in a
-             folder, `what` it is in words, and what is told of the run that is made of them
-
-Of `trainers` the first counts of whose metrics in `with` one is there, none of those in
-`without`, and the first of `longer` takes longer than the second. What it has goes before what the
-framework's own table has.
-"""
+"""What the log of a framework is made of, and the tables that say it (docs/adapters.md)."""
 
 from __future__ import annotations
 

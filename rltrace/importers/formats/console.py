@@ -1,14 +1,4 @@
-"""What a console prints of steps, in four shapes that a framework's table names.
-
-  items   `step:3 - timing_s/gen:2.01 - ...`, in one line, with a name and a value between marks
-  dict    `perf 3: {'perf/step_time': 2.01, ...}`, as Python or JSON writes it
-  lines   a name and a value a line, below one that says the step
-  rows    a table's cells: `name=value`, or a name and beside it its value
-  timers  a line as each timer ends, with groups `name` and `value`; the step's is the last
-
-A table's `console` lists how each begins: `begins` finds the place, where group `step` is the
-number (none: records are counted), `word` is what every such place holds, and quickly found;
-`between` divides items; `sections` say what precedes the names below a heading.
+"""What a console prints of steps, in the shapes that a framework's table names (docs/adapters.md).
 
 A log is read as it was pasted. What stands around the figures (a process, a clock, colours) is cut
 off, and lines that a terminal or a forum broke are joined again where the shape shows that the one

@@ -15,7 +15,7 @@ from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.run_dir import NAMES, PROCESS, append_line, write_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import TableWriter
-from rltrace.trace.untrusted_files import parsed_toml, text_given
+from rltrace.trace.untrusted_files import toml_given
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 _Found = TypeVar("_Found")
@@ -37,13 +37,7 @@ class PlacedEvents:
 
 def read_names(path: Path) -> SpanNames:
     """A mapping file. Errors: `RltraceError` for one that cannot be used."""
-    try:
-        found = parsed_toml(text_given(path))
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
-        raise WrongUsage(f"{path} cannot be read: {why}") from None
-    except ValueError as error:
-        raise WrongUsage(f"{path} is no TOML: {error}") from None
+    found = toml_given(path)
     unknown = found.keys() - {"framework", "placement", "steps", "stages", "roles"}
     stages = found.get("stages")
     if unknown or not isinstance(stages, dict) or not stages:

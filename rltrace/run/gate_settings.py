@@ -6,6 +6,7 @@ line or a mark is laid over them. docs/gate.md has an example.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from rltrace.analysis.gate.metrics import (
 )
 from rltrace.run.run_folders import open_phase
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.untrusted_files import parsed_toml, text_given
+from rltrace.trace.untrusted_files import toml_given
 
 if TYPE_CHECKING:
     from rltrace.analysis.gate.baseline import Baseline
@@ -97,14 +98,9 @@ def read_settings(folder: Path) -> GateSettings:
 
 def _table(path: Path, keys: tuple[str, ...]) -> Mapping[str, Any] | None:
     """The table under these keys; None where the file or the table is not there."""
-    try:
-        found: Any = parsed_toml(text_given(path))
-    except (FileNotFoundError, NotADirectoryError):
+    if not os.path.exists(path):  # there, and to be seen
         return None
-    except OSError as error:
-        raise RltraceError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise WrongUsage(f"{path} is not TOML: {error}") from None
+    found: Any = toml_given(path)
     unknown = found.keys() - {keys[0]}
     if path.name == FILE and unknown:  # a limit that nobody reads is worse than none
         raise WrongUsage(f"{path} has no use for {min(unknown)!r}: a gate's limits stand in [gate]")

@@ -31,13 +31,13 @@ def write(
     processes: Sequence[Process],
     end_ns: int = START_NS + SECOND,
     settings: Mapping[str, Any] | None = None,
-    files: Callable[[Path, Process, int, NodeClock], ProcessFiles] | None = None,
+    files: Callable[[Path, Process, int, WrittenClock], ProcessFiles] | None = None,
 ) -> int:
     """Writes the run, which ended at `end_ns` (Unix), each process by its `files`; returns the
     number of span rows. Errors: FileExistsError, OSError."""
     create_run(str(path), ["python", "train.py"], dict(settings or {}), "synthetic")
     nodes = {process.node for process in processes} | {0}
-    clocks = {node: NodeClock(node) for node in sorted(nodes)}
+    clocks = {node: WrittenClock(node) for node in sorted(nodes)}
     told = {"start_real_ns": START_NS, "end_real_ns": end_ns, "exit_code": 0}
     update_run_json(str(path), **told, node=clocks[0].node)
     for clock in clocks.values():
@@ -49,7 +49,7 @@ def write(
     )
 
 
-class NodeClock:
+class WrittenClock:
     """A node's clock: its monotonic zero and the error of its real time."""
 
     def __init__(self, node: int) -> None:
@@ -62,7 +62,7 @@ class NodeClock:
         real_ns = now + self.real_error_ns
         return {"monotonic_ns": now - self.zero_ns, "real_ns": real_ns, "bracket_ns": 200}
 
-    def write(self, path: Path, end: int, reference: NodeClock) -> None:
+    def write(self, path: Path, end: int, reference: WrittenClock) -> None:
         lines: list[dict[str, Any]] = []
         offset = {"offset_ns": self.zero_ns - reference.zero_ns, "rtt_ns": RTT_NS}
         for now in range(START_NS, end, 5 * SECOND):
@@ -79,7 +79,7 @@ class ProcessFiles:
     path: Path
     process: Process
     pid: int
-    clock: NodeClock
+    clock: WrittenClock
     names: dict[str, int] = field(default_factory=dict)
 
     @property

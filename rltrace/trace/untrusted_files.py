@@ -23,6 +23,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rltrace.trace.errors import RltraceError, WrongUsage
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -262,6 +264,16 @@ def parsed_toml(text: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("nested too deep") from None
     return tables
+
+
+def toml_given(path: str | Path) -> dict[str, Any]:
+    """The tables of a file that a user names. Errors: `RltraceError`, one sentence."""
+    try:
+        return parsed_toml(text_given(path))
+    except OSError as error:
+        raise RltraceError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:  # numbers of thousands of digits, too
+        raise WrongUsage(f"{path} is no TOML file: {error}") from None
 
 
 @cache

@@ -19,10 +19,11 @@ from rltrace.analysis.plan.stage_costs import learner, rollout
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import variation
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.stated_workload import Tables, by_table, checked, refuse, tables_given
+from rltrace.analysis.whatif.stated_workload import Tables, by_table, checked, refuse
 from rltrace.analysis.whatif.workload import Constants, PlanConstants, number_of, packaged
 from rltrace.analysis.whatif.workload_of_run import workload_of
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
+from rltrace.trace.untrusted_files import toml_given
 from rltrace.trace.vocabulary import Stage, word
 
 _MOST_LAG = 1e6
@@ -32,7 +33,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0
 
 def read_workload(path: Path) -> Tables:
     """The tables of a workload file. Errors: `RltraceError`, one sentence."""
-    return by_table(tables_given(path))
+    return by_table(toml_given(path))
 
 
 def merged(tables: Tables, flags: Tables) -> Tables:

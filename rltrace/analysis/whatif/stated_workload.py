@@ -24,8 +24,8 @@ from rltrace.analysis.whatif.workload import (
     train_mfu,
     weight_bytes,
 )
-from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.untrusted_files import packaged_toml, parsed_toml, text_given
+from rltrace.trace.errors import WrongUsage
+from rltrace.trace.untrusted_files import packaged_toml, toml_given
 from rltrace.trace.vocabulary import Stage
 
 Tables = dict[str, dict[str, Any]]
@@ -125,17 +125,7 @@ class Stated:
 
 def read_stages(path: Path) -> Stated:
     """Errors: `RltraceError`, one sentence, for what makes no sense."""
-    return stated(tables_given(path), str(path))
-
-
-def tables_given(path: Path) -> dict[str, Any]:
-    """What stands in a TOML file. Errors: `RltraceError`, one sentence."""
-    try:
-        return parsed_toml(text_given(path))
-    except OSError as error:
-        raise RltraceError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:  # numbers of thousands of digits, too
-        raise WrongUsage(f"{path} is no TOML file: {error}") from None
+    return stated(toml_given(path), str(path))
 
 
 def by_table(said: Mapping[str, Any]) -> Tables:

@@ -203,6 +203,15 @@ def written(path: str | Path) -> Iterator[BinaryIO]:
             part.unlink(missing_ok=True)
 
 
+def write_given(path: str | Path, data: bytes) -> None:
+    """Writes a file that a user named, as `written`. Errors: `RltraceError`."""
+    try:
+        with written(path) as file:
+            file.write(data)
+    except OSError as error:
+        raise RltraceError(f"cannot write {path}: {error.strerror}") from None
+
+
 def open_as_it_is(path: str | Path) -> BinaryIO | None:
     """What can be written to but not replaced: a pipe, a device, what this process prints to. None
     for any other file, and where there is nothing. Errors: OSError for what takes nothing."""

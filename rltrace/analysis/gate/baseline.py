@@ -29,7 +29,7 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.run import OpenedRun
-from rltrace.trace.untrusted_files import packaged_toml, text_given, written
+from rltrace.trace.untrusted_files import packaged_toml, text_given, write_given
 
 FORMAT = "rltrace-baseline"
 SCHEMA = 1
@@ -96,11 +96,7 @@ def write_baseline(baseline: Baseline, path: Path) -> None:
         runs.append({**vars(one), "steps": one.steps.tolist(), "columns": columns})
     data = {"format": FORMAT, "schema_version": SCHEMA, **vars(baseline), "runs": runs}
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    try:
-        with written(path) as file:
-            file.write(f"{text}\n".encode())
-    except OSError as error:
-        raise RltraceError(f"{path} cannot be written: {error.strerror}") from None
+    write_given(path, f"{text}\n".encode())
 
 
 def _plain(column: Any) -> list[float | int | None]:

@@ -12,15 +12,6 @@ from rltrace.trace.errors import UNREADABLE, RltraceError
 from rltrace.trace.untrusted_files import written
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Writes a file (see `written`). Errors: `RltraceError` where it cannot be written."""
-    try:
-        with written(path) as file:
-            file.write(data)
-    except OSError as error:
-        raise RltraceError(f"cannot write {path}: {error.strerror}") from None
-
-
 @contextmanager
 def whole_file(path: Path, what: str) -> Iterator[BinaryIO]:
     """The file to write, gzipped where its name ends in `.gz`. Errors: `RltraceError` on `what`."""

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from rltrace.analysis.summary import Summary
 from rltrace.report import screen, units
-from rltrace.report.formats.atomic_file import write_file
 from rltrace.report.formats.terminal_tables import COLOURS, WIDEST, say, show
 from rltrace.report.full_report import STAGES, sections
+from rltrace.trace.untrusted_files import write_given
 from rltrace.trace.vocabulary import Stage, word
 
 _SHADES = " ░▒▓█"
@@ -77,4 +77,4 @@ def write_svg(draw: Callable[[Console], None], path: Path) -> None:
     )
     draw(console)
     drawn = _WEB_FONT.sub("", console.export_svg(title="rltrace report", theme=DIMMED_MONOKAI))
-    write_file(path, drawn.encode())
+    write_given(path, drawn.encode())

@@ -16,7 +16,6 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary, Verdict
 from rltrace.analysis.walls.wall import CANNOT_TELL, LIKELY
 from rltrace.report import run_description, screen, units
-from rltrace.report.formats.atomic_file import write_file
 from rltrace.report.full_report import sections
 from rltrace.report.html import drawing, parts
 from rltrace.report.html import sample_parts as samples
@@ -27,6 +26,7 @@ from rltrace.report.run_description import cells
 from rltrace.report.sections import evidence_sections as evidence
 from rltrace.report.sections import verdict_section
 from rltrace.report.sections.verdict_section import best_fix, gain_words, sentences, setting_words
+from rltrace.trace.untrusted_files import write_given
 
 
 def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -> str:
@@ -54,7 +54,7 @@ def render(analysis: RunAnalysis, summary: Summary, own_figures: bool = False) -
 def write(analysis: RunAnalysis, summary: Summary, path: Path, own_figures: bool = False) -> int:
     """Writes the page; its size in bytes. Errors: `RltraceError`."""
     page = render(analysis, summary, own_figures).encode("utf-8", errors="replace")
-    write_file(path, page)
+    write_given(path, page)
     return len(page)
 
 

@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_read_or_written_is_told(baseline: Baseline, tmp_p
         with pytest.raises(RltraceError, match="cannot be read") as error:
             read_baseline(path)
         assert error.value.exit_code == UNREADABLE
-    with pytest.raises(RltraceError, match="cannot be written"):
+    with pytest.raises(RltraceError, match="cannot write"):
         write_baseline(baseline, tmp_path / "no" / "where.json")
 
 

@@ -4,11 +4,24 @@ it is, and what would fill the memory is refused."""
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
 import pytest
 
-from rltrace.testing.inside.trace import visible, visible_lines
-from rltrace.trace.untrusted_files import MOST_UNPACKED_VALUES, unpacked
+from rltrace.testing.inside.trace import (
+    OK,
+    UNREADABLE,
+    WRONG_USAGE,
+    RltraceError,
+    visible,
+    visible_lines,
+)
+from rltrace.trace.untrusted_files import (
+    MOST_UNPACKED_VALUES,
+    toml_given,
+    unpacked,
+    write_given,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,3 +61,32 @@ def test_packed_json_of_more_values_than_there_is_memory_for_is_refused() -> Non
 def test_what_is_long_and_of_few_values_is_unpacked() -> None:
     text = b'["' + b"a" * (32 << 20) + b'"]'
     assert unpacked(gzip.compress(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("held", "code"),
+    [(None, UNREADABLE), (b"\xff", WRONG_USAGE), (b"x =", WRONG_USAGE), (b"x = 1", OK)],
+)
+def test_a_toml_file_of_a_user_is_read_or_one_sentence(
+    tmp_path: Path, held: bytes | None, code: int
+) -> None:
+    path = tmp_path / "settings.toml"
+    if held is not None:
+        path.write_bytes(held)
+    if code == OK:
+        assert toml_given(path) == {"x": 1}
+        return
+    with pytest.raises(RltraceError) as raised:
+        toml_given(path)
+    assert raised.value.exit_code == code
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "page").write_text("before")
+    write_given(tmp_path / "page", b"after")
+    assert (tmp_path / "page").read_text() == "after"
+    with pytest.raises(RltraceError, match=str(tmp_path)):
+        write_given(tmp_path, b"after")
+    assert [file.name for file in tmp_path.iterdir()] == ["page"]

@@ -14,7 +14,6 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rltrace.trace.read.run import OpenedRun
@@ -277,6 +276,7 @@ def word_of(codes: type[IntEnum], code: int) -> str:
 Ints = NDArray[np.int64]
 OPEN = np.iinfo(np.int64).max  # the end of a slice that never ended
 _AT_ONCE = 1 << 16  # slices
+_DENSE = 4  # values a row: up to this a table of all values in between is cheaper than a sort
 
 
 def pack(start: Ints, end: Ints) -> Ints:
@@ -394,10 +394,21 @@ def _off_the_stack(start: Ints, end: Ints) -> NDArray[Any]:
 
 def factor(values: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
     """The distinct integers in order, and the place of each row's, without a sort of a million."""
-    coded = pa.array(values).dictionary_encode()
-    distinct = coded.dictionary.to_numpy()
-    order = np.argsort(distinct)
-    return distinct[order], np.argsort(order)[coded.indices.to_numpy()]
+    if not len(values):
+        return values, np.zeros(0, np.int64)
+    low, high = int(values.min()), int(values.max())
+    if high - low < _DENSE * len(values) + 1024:
+        moved = np.subtract(values, low, dtype=np.int64)
+        there = np.zeros(high - low + 1, np.bool_)
+        there[moved] = True
+        distinct = np.flatnonzero(there) + low
+        return distinct, (np.cumsum(there) - 1)[moved]
+    # Rows come in runs of one value, such as the spans of one lane.
+    begins = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
+    heads = values[begins]
+    distinct = np.unique(heads)
+    lengths = np.diff(np.append(begins, len(values)))
+    return distinct, np.repeat(np.searchsorted(distinct, heads), lengths)
 
 
 def number(*keys: NDArray[Any]) -> tuple[Ints, Ints]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -12,8 +13,7 @@ from typing import Any
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stuck.first_cause import first_cause, silence
 from rltrace.analysis.stuck.observed import ProcessSeen, Stuck
-from rltrace.run.node.thread_stacks import look as look_at
-from rltrace.run.node.thread_stacks import used
+from rltrace.run.node.thread_stacks import look_at, used
 from rltrace.run.run_end import pids_of_run
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
@@ -31,12 +31,12 @@ def look(path: str, after_s: float, first_s: float) -> None:
     """Prints, as JSON, who the run in `path` waits for, if nothing has moved in it for `after_s`
     seconds and for `TIMES` usual steps (`first_s`: before a step has ended); else in how many
     seconds to look again."""
-    os.nice(10)
     run = open_run(path)
     analysis = RunAnalysis(run)
     since_ns, _, usual_s = silence(analysis)
     silent_s = (run.opened_ns - since_ns) / 1e9
-    limit_s = max(after_s, TIMES * usual_s) if usual_s else first_s
+    known = 0 < usual_s < math.inf
+    limit_s = max(after_s, TIMES * usual_s) if known else max(after_s, first_s)
     if silent_s < limit_s:
         _print({"again_s": limit_s - silent_s})
         return

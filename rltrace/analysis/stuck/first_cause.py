@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stuck.observed import Culprit, StackLine, ProcessSeen, Stuck, ThreadSeen
+from rltrace.analysis.stuck.observed import Culprit, ProcessSeen, StackLine, Stuck, ThreadSeen
 from rltrace.analysis.timeline.stages import usual_step_s
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.processes import TracedProcess
@@ -61,6 +61,7 @@ class _OpenWork(NamedTuple):
     stage: Stage
     name: str
     start_ns: int
+    table: str = "spans"
 
 
 def last_moved_ns(run: OpenedRun) -> int:
@@ -79,13 +80,30 @@ def last_moved_ns(run: OpenedRun) -> int:
 
 def silence(analysis: RunAnalysis) -> tuple[int, int, float]:
     """Since when nothing moved (Unix ns), in which step (-1: none), and the seconds of a usual step
-    (0: too few are known)."""
+    (0: too few are known), or of what is open now where that takes longer (infinite: an evaluation
+    or a checkpoint, the first one)."""
     steps, usual_s = analysis.steps, usual_step_s(analysis.steps, analysis.breakdown)
     if math.isnan(usual_s):  # too few: the longest, with warm-up
         lengths_s = [] if steps.whole_run else [window.length_s for window in steps.windows]
         usual_s = max(lengths_s, default=0.0)
     step = steps.in_progress[-1][0] if steps.in_progress else -1
-    return last_moved_ns(analysis.run), step, usual_s
+    open_s = max((_usual_s(analysis.run, one) for one in _open_work(analysis.run)), default=0.0)
+    return last_moved_ns(analysis.run), step, max(usual_s, open_s if usual_s else 0.0)
+
+
+def _usual_s(run: OpenedRun, work: _OpenWork) -> float:
+    """How long nine in ten pieces of such work took; 0: none has ended."""
+    table, same = work.table, ""
+    if table == "spans":
+        name = work.name.replace("'", "''")
+        named = f"select id from names where text = '{name}'"
+        same = f"and stage = {int(work.stage)} and name in ({named})"
+    found = run.ask(
+        f"select quantile_cont((end_ns - start_ns) / 1e9, 0.9) from raw_{table} "
+        f"where start_ns > 0 and end_ns > 0 {same}"
+    )[0][0]
+    first = math.inf if work.stage in (Stage.EVAL, Stage.CHECKPOINT) else 0.0
+    return first if found is None else float(found)
 
 
 def first_cause(analysis: RunAnalysis, seen: Mapping[str, ProcessSeen], seen_ns: int) -> Stuck:
@@ -180,6 +198,8 @@ class _Case:
         for one in sorted(leaves, key=lambda one: (-_depth(one)[0], one.start_ns)):
             open_s = (self.seen_ns - one.start_ns) / 1e9
             wait = self._wait(one.process)
+            if self.waits[one.process][:1] and self.waits[one.process][0].kind == "loop":
+                wait = self.waits[one.process][0]._replace(place="")  # no thread has it
             says = f"{one.what} is open for {open_s:.0f} s"
             says += "" if wait.kind in _OWN or wait.is_own else f", in {wait.function}"
             yield self._culprit("open work", one.process, says, wait)
@@ -318,7 +338,7 @@ def _open_work(run: OpenedRun) -> Iterator[_OpenWork]:
         )
         for process, n, start_ns in of:
             more = f" (the oldest of {n})" if n > 1 else ""
-            yield _OpenWork(process, f"a {what}{more}", stage, what, start_ns)
+            yield _OpenWork(process, f"a {what}{more}", stage, what, start_ns, table)
 
 
 _NOT_IT = (("trajectories", Stage.ROLLOUT), ("rewards", Stage.REWARD), ("syncs", Stage.SYNC))

@@ -22,7 +22,8 @@ _LOOKS = 20  # in that time
 _TAIL_BYTES = 1 << 20  # a batch and more: a row that begins stands in a segment's last one
 _PACKAGES = Path(__file__).parent.parent.parent.parent
 _LOOK = (
-    "import sys; sys.path.append(sys.argv[1]); from rltrace.run.stuck import look; "
+    "import os, sys; os.nice(10); sys.path.append(sys.argv[1]); "
+    "from rltrace.run.stuck import look; "
     "look(sys.argv[2], float(sys.argv[3]), float(sys.argv[4]))"
 )
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rltrace.analysis.stuck.observed import StackLine, ProcessSeen, ThreadSeen
+from rltrace.analysis.stuck.observed import ProcessSeen, StackLine, ThreadSeen
 from rltrace.hooks.watch.stacks import SIGNAL
 from rltrace.trace.liveness import began_at
 from rltrace.trace.run_dir import STACKS
@@ -45,7 +45,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
-def look(run_dir: Path, processes: Mapping[str, Mapping[str, Any]], apart_s: float,
+def look_at(run_dir: Path, processes: Mapping[str, Mapping[str, Any]], apart_s: float,
          dumps: int = 2, also_polls: bool = False) -> dict[str, ProcessSeen]:  # fmt: skip
     """Where each of the `processes` (what its file says, by `who`) is: two looks that are `apart_s`
     seconds apart, and a stack of each thread that may be asked in the first `dumps` of them."""
@@ -118,16 +118,17 @@ def _asked(
             if thread.tid in before and wakes <= _MOST_SWITCHES and waits and thread.wait:
                 if time.monotonic() > until:
                     break
-                if stack := _stack(path, process.pid, thread.tid, processes[who].get("stacks", -1)):
+                if stack := stack_of(path, process.pid, thread.tid, processes[who]):
                     found[who, thread.tid] = stack
     return found
 
 
-def _stack(path: Path, pid: int, tid: int, descriptor: object) -> tuple[StackLine, ...]:
-    """The stack of a thread; none where it cannot be asked, or runs no Python."""
+def stack_of(path: Path, pid: int, tid: int, facts: Mapping[str, Any]) -> tuple[StackLine, ...]:
+    """The stack of a thread of the process that says `facts` of itself; none where it cannot be
+    asked, or runs no Python."""
     try:
         size = os.stat(path).st_size
-        if not _may_ask(path, pid, tid, descriptor):
+        if not _may_ask(path, pid, tid, facts.get("stacks")):
             return ()
         if ctypes.CDLL(None).tgkill(pid, tid, int(SIGNAL)) != 0:
             return ()

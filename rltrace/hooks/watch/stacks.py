@@ -8,13 +8,13 @@ process's place by `exec` is not ended by it. `rltrace.run.node.thread_stacks` a
 from __future__ import annotations
 
 import os
-import signal
+from _signal import SIGURG  # type: ignore[import-not-found]  # `signal` imports enum
 
 from rltrace.trace.job_exceptions import contained
 from rltrace.trace.run_dir import STACKS
 from rltrace.trace.safe_open import opened
 
-SIGNAL = signal.SIGURG
+SIGNAL: int = SIGURG
 _held: tuple[int, int, int] | None = None  # descriptor, device and inode of this process's file
 
 

@@ -130,7 +130,7 @@ def stack_of(path: Path, pid: int, tid: int, facts: Mapping[str, Any]) -> tuple[
         size = os.stat(path).st_size
         if not _may_ask(path, pid, tid, facts.get("stacks")):
             return ()
-        if ctypes.CDLL(None).tgkill(pid, tid, int(SIGNAL)) != 0:
+        if ctypes.CDLL(None).tgkill(pid, tid, SIGNAL) != 0:
             return ()
         until = time.monotonic() + _DELIVERED_S
         while _pending(pid, tid) and time.monotonic() < until:

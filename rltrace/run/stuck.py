@@ -40,6 +40,9 @@ def look(path: str, after_s: float, first_s: float) -> None:
     if silent_s < limit_s:
         _print({"again_s": limit_s - silent_s})
         return
+    if not any(_lives(facts) for facts in _of_this_node(run).values()):
+        _print({"again_s": limit_s})
+        return
     apart_s = min(_APART_S, after_s)
     pids = [pid for pid in pids_of_run(Path(path)) if pid != os.getpid()]
     before, began = used(pids), time.monotonic()

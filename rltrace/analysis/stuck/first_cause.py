@@ -65,7 +65,7 @@ class _OpenWork(NamedTuple):
 
 
 def last_moved_ns(run: OpenedRun) -> int:
-    """When anything last began or ended in the run (Unix ns; 0: never)."""
+    """When anything last began or ended in the run, or the run itself (Unix ns)."""
     times = {
         name: ", ".join(one.name for one in table.columns if one.is_time)
         for name, table in EVENT_TABLES.items()
@@ -75,7 +75,8 @@ def last_moved_ns(run: OpenedRun) -> int:
         f"select max(greatest({of})) as moved_ns from raw_{name}" for name, of in times.items()
     ]
     found = run.ask(f"select coalesce(max(moved_ns), 0) from ({' union all '.join(tables)})")
-    return int(found[0][0])
+    began_ns = run.meta.get("start_real_ns")
+    return max(int(found[0][0]), began_ns if isinstance(began_ns, int) else 0)
 
 
 def silence(analysis: RunAnalysis) -> tuple[int, int, float]:
@@ -111,8 +112,11 @@ def first_cause(analysis: RunAnalysis, seen: Mapping[str, ProcessSeen], seen_ns:
     at `seen_ns` (Unix ns)."""
     since_ns, step, usual_s = silence(analysis)
     case = _Case(analysis, seen, seen_ns)
-    causes = (case.died, case.stopped, case.absent, case.blocked, case.open_work, case.locked)
-    culprit = next((found for cause in (*causes, case.not_begun) for found in cause()), None)
+    causes = (
+        *(case.died, case.stopped, case.absent, case.not_in_the_sync, case.blocked),
+        *(case.open_work, case.locked, case.not_begun),
+    )
+    culprit = next((found for cause in causes for found in cause()), None)
     culprit = culprit or case.unknown()
     return Stuck(
         step, since_ns, seen_ns, usual_s, KINDS.index(culprit.kind), culprit,
@@ -176,6 +180,18 @@ class _Case:
                     f"; it has begun {done[number]} pieces of training in this step, they {most}"
                 )
             yield self._culprit("absent", number, says, self._wait(number))
+
+    def not_in_the_sync(self) -> Iterator[Culprit]:
+        """An engine that took weights before and has not begun to take those that are sent."""
+        of = self.run.ask(
+            "select process, max(version), bool_or(end_ns < 0) from raw_syncs "
+            "where start_ns > 0 group by 1"
+        )
+        sent = max((version for _, version, is_open in of if is_open), default=-1)
+        for number, version, _ in of:
+            if version < sent and number in self.seen and self.seen[number].alive:
+                says = f"has not begun weight update {sent}, which others wait to end"
+                yield self._culprit("absent", number, says, self._wait(number))
 
     def blocked(self) -> Iterator[Culprit]:
         for number, waits in self.waits.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -38,7 +39,9 @@ class Silence:
         self._first_s = self._after_s * (1 if asked else _TIMES)
         self._run_dir = run_dir
         self._known: dict[str, int] = {}
-        self._moved_at = self._looked_at = self._ask_at = 0.0
+        self._looked_at = 0.0
+        self._moved_at = time.monotonic()
+        self._ask_at = self._moved_at + self._after_s
         self._asked: subprocess.Popen[bytes] | None = None
 
     def look(self, now: float) -> dict[str, Any] | None:
@@ -52,7 +55,7 @@ class Silence:
                 self._moved_at, self._ask_at = now, now + self._after_s
         if self._asked is not None:
             return self._answer(now)
-        if self._known and now >= self._ask_at:
+        if self._known and now >= self._ask_at:  # of a job that recorded nothing nobody can tell
             environment = {k: v for k, v in os.environ.items() if k != RUN_VARIABLE}
             limits = [str(self._after_s), str(self._first_s)]
             command = [sys.executable, "-I", "-c", _LOOK, str(_PACKAGES), self._run_dir, *limits]

@@ -12,6 +12,7 @@ _HEADINGS = {
     "Look": {
         "report": "looking:report",
         "top": "looking:top",
+        "stacks": "looking:stacks",
         "timeline": "exporting:timeline",
         "ls": "looking:list_runs",
         "info": "looking:info",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -37,6 +38,8 @@ _ALL = "all"  # the value of `--probe` where no stage is named
 @click.option("--sync", is_flag=True)
 @click.option("--ship", metavar="URL")
 @click.option("--capture-tokens", is_flag=True)
+@click.option("--stuck-after", metavar="TIME")
+@click.option("--on-stuck", default="report", metavar="report|kill|CMD")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def wrap(
     command: tuple[str, ...],
@@ -44,6 +47,7 @@ def wrap(
     probe: str | None,
     probe_budget: str | None,
     probe_seed: int | None,
+    stuck_after: str | None,
     **asked: Any,
 ) -> None:
     """Run COMMAND with every process of it traced: `rltrace wrap -- python train.py`."""
@@ -55,7 +59,22 @@ def wrap(
         raise WrongUsage("--probe-budget and --probe-seed go with --probe")
     if not command:
         raise WrongUsage("give the command to trace: `rltrace wrap -- python train.py`")
-    sys.exit(wrap_(list(command), out, WrapOptions(probe=design, **asked)))
+    after_s = None if stuck_after is None else _seconds(stuck_after)
+    options = WrapOptions(probe=design, stuck_after_s=after_s, **asked)
+    sys.exit(wrap_(list(command), out, options))
+
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600}
+
+
+def _seconds(text: str) -> float:
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS_S else (text, "s")
+    try:
+        if 1 <= (seconds := float(number) * _UNITS_S[unit]) < math.inf:
+            return seconds
+    except ValueError:
+        pass
+    raise WrongUsage(f"--stuck-after is a time such as 90s, 10m or 2h, not {text!r}")
 
 
 def _design_of(stages: str, budget: str | None, seed: int | None) -> Design:

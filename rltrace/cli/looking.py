@@ -214,3 +214,29 @@ def top(run: Path | None, once: bool, interval_s: float, as_json: bool) -> None:
         return
     job = top_.watch(path, screen, interval_s)
     options.say(f"{job.id}: {job.sentence}", err=not sys.stdout.isatty())
+
+
+@command(short_help="Who a job waits for, and each thread's stack.")
+@options.RUN
+@options.JSON
+def stacks(run: Path | None, as_json: bool) -> None:
+    """Who a job that stands still waits for, and where each thread of its processes on this node
+    is: twice, two seconds apart. No process is stopped for it."""
+    from rltrace.analysis.stuck.first_cause import lines_of
+    from rltrace.run.run_folders import find_run
+    from rltrace.run.stuck import on_demand
+
+    with working("looking"):
+        stuck, seen = on_demand(find_run(run))
+    if as_json:
+        processes = {who: asdict(one) for who, one in seen.items()}
+        options.print_json({"stuck": stuck.told(), "processes": processes})
+        return
+    for label, says in stuck.lines():
+        options.say(f"{label:<8}{says}")
+    for process in seen.values():
+        for thread, kind, frames in lines_of(process):
+            options.say("")
+            options.say(f"pid {process.pid}, thread {thread.tid} {thread.name}: {kind}")
+            for frame in frames:
+                options.say(f"  {frame.file}:{frame.line} {frame.function}")

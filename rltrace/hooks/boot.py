@@ -91,10 +91,10 @@ _RAY_PATCHES = (
     ("ray.dashboard.modules.job.sdk", "patch.ray_env:patch_job_client"),
 )
 _PATCHES = (
-    ("threading", "child_exits:watch_threads"),
-    ("subprocess", "child_exits:watch_subprocess"),
-    ("multiprocessing.popen_fork", "child_exits:watch_multiprocessing"),
-    ("multiprocessing.util", "child_exits:watch_exits"),
+    ("threading", "watch.child_exits:watch_threads"),
+    ("subprocess", "watch.child_exits:watch_subprocess"),
+    ("multiprocessing.popen_fork", "watch.child_exits:watch_multiprocessing"),
+    ("multiprocessing.util", "watch.child_exits:watch_exits"),
 )
 _LOG_PATCHES = (("wandb.sdk.wandb_run", "patch.wandb_rows:patch"),)
 

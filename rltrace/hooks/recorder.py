@@ -21,6 +21,7 @@ from rltrace.hooks import spans
 from rltrace.hooks.launch_info import shown
 from rltrace.hooks.null_api import INSIDE
 from rltrace.hooks.spans import Span, codes_of, watch_asyncio
+from rltrace.hooks.watch import stacks
 from rltrace.trace import clock, segment
 from rltrace.trace.job_exceptions import contained, from_outside
 from rltrace.trace.run_dir import (
@@ -112,7 +113,7 @@ class Recorder:
             self._write(NAMES, [number, text])
             self._names[text] = number
         if spans.on_end is None and "torch" in sys.modules:
-            from rltrace.hooks.device_completion import watch
+            from rltrace.hooks.watch.device_completion import watch
 
             watch()
         return number
@@ -262,7 +263,8 @@ class Recorder:
             self._write_process_file()
 
     def _write_process_file(self) -> None:
-        self._introduced = True
+        if not self._introduced:
+            self._introduced, self._stacks = True, stacks.offer(self.run_dir, self.who)
         monotonic, real, bracket = clock.pair()
         facts = {
             "who": self.who,
@@ -276,6 +278,7 @@ class Recorder:
             "argv": _command_line(),
             "python": ".".join(map(str, sys.version_info[:3])),
             "start_ns": self._started_ns,
+            "stacks": self._stacks,
             "clock": {"monotonic_ns": monotonic, "real_ns": real, "bracket_ns": bracket},
         }
         with contained(OSError, tell=self.failed):

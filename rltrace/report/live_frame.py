@@ -28,7 +28,8 @@ _QUIET = 0.005  # of a stage with a smaller share of the time nothing is shown
 
 def frame(shown: Snapshot, width: int, height: int, hint: str = "") -> list[Text]:
     """The lines, what matters most first; `hint` stands in the last corner."""
-    lines = [_title(shown, width), step_line(shown, width), *losses(shown), *figures(shown, width)]
+    lines = [_title(shown, width), step_line(shown, width), *_stuck(shown), *losses(shown)]
+    lines += figures(shown, width)
     for block in (dead, stages, roles, slowest):
         lines += block(shown, width)
     # Where a name of the job's holds what a terminal would obey, that is written out.
@@ -57,6 +58,12 @@ def _title(shown: Snapshot, width: int) -> Text:
     name.append(" " * max(1, width - len(name) - len(state)))
     name.append(state, style=style)
     return name
+
+
+def _stuck(shown: Snapshot) -> list[Text]:
+    """Who the job waits for."""
+    said = [] if shown.stuck is None or shown.job.is_over else shown.stuck.lines()
+    return [Text(f"{label:<8}{says}", style="bold red") for label, says in said]
 
 
 def losses(shown: Snapshot) -> list[Text]:

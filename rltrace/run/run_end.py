@@ -43,22 +43,22 @@ def close_run(run_dir: Path, exit_code: int | None) -> int:
     ended_ns = now_ns(read_run_json(str(run_dir)))
     until = time.monotonic() + _GO_S
     # A process that forks and ends while it is looked for is found the second time, as its child.
-    while (left := _of_the_run(run_dir) or _of_the_run(run_dir)) and time.monotonic() < until:
+    while (left := pids_of_run(run_dir) or pids_of_run(run_dir)) and time.monotonic() < until:
         time.sleep(0.05)
     told = {"exit_code": exit_code, **how_all_ended(run_dir), **_framework(run_dir)}
-    update_run_json(
-        str(run_dir), end_real_ns=ended_ns, **told, **({OUTLIVED: left} if left else {})
-    )
-    return left
+    told |= {OUTLIVED: len(left)} if left else {}
+    update_run_json(str(run_dir), end_real_ns=ended_ns, **told)
+    return len(left)
 
 
-def _of_the_run(run_dir: Path) -> int:
-    """How many processes of this node were started within a run and live, whether they recorded or
+def pids_of_run(run_dir: Path) -> list[int]:
+    """The processes of this node that were started within a run and live, whether they recorded or
     not, as far as their environment may be read."""
-    mark, found = os.fsencode(f"{RUN_VARIABLE}={run_dir}"), 0
+    mark, found = os.fsencode(f"{RUN_VARIABLE}={run_dir}"), []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
-            found += mark in environment.read_bytes().split(b"\0")
+            if mark in environment.read_bytes().split(b"\0"):
+                found.append(int(environment.parent.name))
     return found
 
 

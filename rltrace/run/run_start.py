@@ -210,7 +210,9 @@ def _round(function: Callable[[str], None], calls: int = _CALLS) -> int:
 @dataclass(frozen=True)
 class WrapOptions:
     """`hooks` are the user's own as `"module:qualname=stage"`, `log_steps` puts the figures of
-    steps into what the job logs, `ship` is the URL of a folder to which the run is shipped."""
+    steps into what the job logs, `ship` is the URL of a folder to which the run is shipped. Where
+    nothing moves for `stuck_after_s`, `on_stuck` says what is done beside telling it: `report`
+    (nothing), `kill`, or a command."""
 
     hooks: tuple[str, ...] = ()
     probe: Design | None = None
@@ -219,11 +221,15 @@ class WrapOptions:
     sync: bool = False
     ship: str | None = None
     capture_tokens: bool = False
+    stuck_after_s: float | None = None
+    on_stuck: str = "report"
 
     def settings(self) -> dict[str, Any]:
         said: dict[str, Any] = {"hooks": list(self.hooks)}
         if self.probe is not None:
             said["probe"] = self.probe.settings()
+        if self.stuck_after_s is not None:
+            said["stuck_after_s"] = self.stuck_after_s
         return said | {name: True for name in ("sync", CAPTURE_TOKENS) if getattr(self, name)}
 
     def variables(self) -> dict[str, str]:
@@ -241,8 +247,10 @@ class WrapOptions:
 
     def left_to_the_outer_run(self) -> str:
         """Where a wrap joins the run that it is in: the options that this run alone can have."""
-        names = ("probe", "live", "log_steps", "ship", "capture_tokens")
-        return ", ".join(f"--{n.replace('_', '-')}" for n in names if getattr(self, n))
+        names = ["probe", "live", "log_steps", "ship", "capture_tokens", "stuck_after_s"]
+        names += ["on_stuck"] if self.on_stuck != "report" else []
+        said = (name for name in names if getattr(self, name))
+        return ", ".join(f"--{n.removesuffix('_s').replace('_', '-')}" for n in said)
 
 
 _began: Opened | None = None

@@ -6,9 +6,12 @@ as it would have without us.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shlex
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -19,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rltrace.analysis.stuck.observed import Stuck, stuck_of
 from rltrace.hooks import boot
 from rltrace.hooks.hook import Hook, split_target, stage_code
 from rltrace.hooks.node_setup import made_here
@@ -39,6 +43,7 @@ from rltrace.trace.run_dir import (
     RUN_FILE,
     RUN_VARIABLE,
     RUNS_FOLDER,
+    STUCK,
     read_run_json,
     update_run_json,
     write_json,
@@ -100,6 +105,7 @@ class _Begun(NamedTuple):
     made_by: int | None
     environment: dict[str, str]
     steps: EachStep | None
+    on_stuck: str
 
 
 def _begin(command: list[str], out: Path | None, asked: WrapOptions) -> _Begun | None:
@@ -125,7 +131,8 @@ def _begin(command: list[str], out: Path | None, asked: WrapOptions) -> _Begun |
     tell = [_say_line] if asked.live else []
     tell += [partial(_put_figures, run_dir)] if asked.log_steps else []
     steps = EachStep(run_dir, tell) if tell else None
-    return _Begun(opened, read_run_json(str(run_dir)).get("wrap_pid"), environment, steps)
+    made_by = read_run_json(str(run_dir)).get("wrap_pid")
+    return _Begun(opened, made_by, environment, steps, asked.on_stuck)
 
 
 def check_hook(text: str) -> None:
@@ -196,7 +203,8 @@ def _run(
             begun.steps.start()
 
     signals: list[int] = []
-    meanwhile = AgentKeeper(made).look if made is not None else None
+    keeper = AgentKeeper(made, begun.on_stuck) if made is not None and begun is not None else None
+    meanwhile = keeper.look if keeper is not None else None
     try:
         code = run_child(program, command, environment, started, signals.append, meanwhile)
     except OSError as error:
@@ -345,6 +353,7 @@ def _put_figures(run_dir: Path, step: StepDone) -> None:
     write_json(str(run_dir / FILE), figures)
 
 
+_GRACE_S = 30.0  # for a stuck job that is to end
 _FIRST_S, _LONGEST_S = 10.0, 3600.0
 """After one was started again: twice as long each time, so that what kills them all is not fed."""
 
@@ -353,8 +362,9 @@ class AgentKeeper:
     """Keeps the agent that this process has started for the run in `run_dir`: a job of weeks goes
     on being read and shipped when the kernel, out of memory, has picked the agent."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
+    def __init__(self, run_dir: Path, on_stuck: str = "report") -> None:
+        self._run_dir, self._on_stuck = run_dir, on_stuck
+        self._told_since_ns, self._kill_at = 0, math.inf
         self._agent = WatchedProcess(-1)
         self._patience_s, self._not_before = _FIRST_S, 0.0
 
@@ -362,6 +372,7 @@ class AgentKeeper:
         """Starts it again if it was killed. One that ended by itself, or was asked to, has said so
         and is let go. Raises nothing: the job comes first."""
         told = run_end.told_by_agent(self._run_dir)
+        self._tell_stuck(stuck_of(told.get(STUCK)))
         if "end_ns" in told or not isinstance(told.get("pid"), int):
             return
         if told["pid"] != self._agent.pid:
@@ -376,3 +387,30 @@ class AgentKeeper:
         with suppress(OSError):
             os.unlink(run_start.agent_lock(self._run_dir))
             run_start.start_agent(self._run_dir)
+
+    def _tell_stuck(self, stuck: Stuck | None) -> None:
+        """Says once each time who the job waits for, and does what was asked for then."""
+        if time.monotonic() >= self._kill_at:
+            self._signal(signal.SIGKILL)
+        if stuck is None or stuck.since_ns == self._told_since_ns:
+            return
+        self._told_since_ns = stuck.since_ns
+        for label, says in stuck.lines():
+            _say(f"{label:<8}{says}")
+        if self._on_stuck == "kill":
+            _say(f"ending the job (--on-stuck kill): SIGTERM, after {_GRACE_S:.0f} s SIGKILL")
+            self._kill_at = time.monotonic() + _GRACE_S
+            self._signal(signal.SIGTERM)
+        elif self._on_stuck != "report":
+            told = json.dumps({**stuck.told(), "run": str(self._run_dir)})
+            kept = {name: v for name, v in os.environ.items() if name != RUN_VARIABLE}
+            with suppress(OSError):  # there is no shell: the job goes on
+                shell = ["/bin/sh", "-c", self._on_stuck]
+                # All that `wrap` waits for is blocked here, and must not be there.
+                os.posix_spawn(shell[0], shell, {**kept, "RLTRACE_STUCK": told}, setsigmask=())
+
+    def _signal(self, number: int) -> None:
+        with suppress(OSError, RltraceError):
+            pid = read_run_json(str(self._run_dir)).get("command_pid")
+            if isinstance(pid, int):
+                os.kill(pid, number)

@@ -63,7 +63,8 @@ RUN: _Kinds = {
     "settings": _TABLE,
 }  # what run.json states
 PROCESS: _Kinds = {
-    **dict.fromkeys(("pid", "ppid", "rank", "start_ns", "cores", "parameters"), _WHOLE),
+    **dict.fromkeys(("pid", "ppid", "rank", "start_ns", "stacks"), _WHOLE),
+    **dict.fromkeys(("cores", "parameters"), _WHOLE),
     **dict.fromkeys(("node", "host"), _TEXT),
     **dict.fromkeys(("argv", "hooks"), _LIST),
     **dict.fromkeys(("settings", "versions", "recording-stopped"), _TABLE),

@@ -29,6 +29,7 @@ APART_FILE = "apart.json"  # in a directory that is one node's own: where it is 
 FETCHED_FILE = "fetched.json"  # in a directory that was brought from a URL: what of the run is here
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
 ENDS, DROPPED = "ends", "dropped"
+STACKS = "stacks"  # where a process's threads wait: for the node's agent, and never shipped
 SAMPLED = "sampled"  # setting of a run of 0.1: the share of its samples that has rows
 CAPTURE_TOKENS = "capture_tokens"  # setting: token ids are recorded (`wrap --capture-tokens`)
 PARQUET = "parquet"  # folder of the compacted tables (`rltrace compact`)
@@ -36,10 +37,11 @@ ELSEWHERE, NOT_WHOLE, PACK_LOST = "nodes-elsewhere", "node-not-whole", "pack-los
 """Problems of a run of which not all is here."""
 STEP_FAILED, PROCESS_FAILED, THREAD_FAILED = "step-failed", "process-failed", "thread-failed"
 """Problems: an exception ended it."""
+STUCK = "stuck"  # problem of a run, and what its node's agent last said: who the job waits for
 RECORDING_STOPPED = "recording-stopped"
 """Problem of a process, said in its own file where the disk had no room for another line."""
 
-FOLDERS = (PROCESS, NAMES, PROBLEMS, ENDS, CLOCKS, NODES, *TABLES)
+FOLDERS = (PROCESS, NAMES, PROBLEMS, ENDS, CLOCKS, NODES, STACKS, *TABLES)
 
 _SHOWN = ("id", "node", "host", "framework", "framework_version", "rltrace_version")
 """Texts that are shown and handed on; nothing is opened or run by them."""

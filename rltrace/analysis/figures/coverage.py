@@ -24,7 +24,7 @@ from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 _MANY = 8
 _TOLD_BY_ALARMS = (
     *(run_dir.STEP_FAILED, run_dir.PROCESS_FAILED, run_dir.THREAD_FAILED),
-    *(run_dir.ELSEWHERE, run_dir.NOT_WHOLE, run_dir.PACK_LOST),
+    *(run_dir.ELSEWHERE, run_dir.NOT_WHOLE, run_dir.PACK_LOST, run_dir.STUCK),
 )
 NOT_LOGGED = "not in the log"
 """Kind of what an imported log cannot tell; of a stage it is the stage's reason."""

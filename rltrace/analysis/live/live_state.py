@@ -30,6 +30,7 @@ from rltrace.analysis.live.recent_rows import (
     rows_of_stages,
 )
 from rltrace.analysis.live.sample_meter import STEPS_BACK
+from rltrace.analysis.stuck.observed import newest
 from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.placement import stated_placement
 from rltrace.analysis.timeline.process_intervals import Activity, activity_of
@@ -124,6 +125,7 @@ class LiveState(Watched):
             stopped=role_activity.stopped_recording(self),
             processes=sum(process.role != AGENT for process in follower.processes),
             only_some=only_some(follower.meta), dropped=follower.dropped,
+            stuck=newest(follower.stuck, self.last_event_ns),
         )  # fmt: skip
 
     def _next_begins_ns(self) -> int:

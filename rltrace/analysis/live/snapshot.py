@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rltrace.analysis.figures.devices import Devices
 from rltrace.analysis.figures.goodput import Trained
+from rltrace.analysis.stuck.observed import Stuck
 from rltrace.trace.read.processes import Dropped
 
 STARTING, RUNNING, SILENT = "starting", "running", "silent"
@@ -212,7 +213,8 @@ class Snapshot:
     older than what it trains on (None: no learner says what it does with them). `in_flight` is how
     many are being generated, `slowest` the oldest of them; `processes` are those of the job that
     were traced so far. `only_some` is why nothing is told of samples ("": it is). `dropped` are
-    details that were dropped to keep the run small, `stopped` the processes that stopped recording.
+    details that were dropped to keep the run small, `stopped` the processes that stopped recording,
+    `stuck` is who the job waits for where nothing moves.
     """
 
     time_ns: int
@@ -233,6 +235,7 @@ class Snapshot:
     only_some: str = ""
     dropped: Dropped | None = None
     stopped: tuple[SilentProcess, ...] = ()
+    stuck: Stuck | None = None
 
     @property
     def goodput(self) -> float:

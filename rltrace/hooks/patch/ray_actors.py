@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks import boot
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.child_exits import then
+from rltrace.hooks.watch.child_exits import then
 from rltrace.trace.job_exceptions import contained
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from time import time_ns
 from typing import Any
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.child_exits import then
+from rltrace.hooks.watch.child_exits import then
 from rltrace.trace.job_exceptions import contained
 
 _INTENDED = ("ray.kill", "INTENDED", "out of scope", "owner has died", "exit_actor")

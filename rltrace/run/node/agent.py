@@ -21,10 +21,11 @@ from rltrace.hooks.recorder import Recorder
 from rltrace.run.node.clock_exchange import ClockServer, measure, own_addresses
 from rltrace.run.node.memory_bandwidth import COUNTER, MemoryFloor
 from rltrace.run.node.nvml import NoGpu, NvmlDevices, Reading
+from rltrace.run.node.silence import Silence
 from rltrace.run.run_end import Lifetime, close_run
 from rltrace.trace.clock import boot_id, monotonic_ns, node_id, pair
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, PROCESS, append_line, write_json
+from rltrace.trace.run_dir import APART_FILE, CLOCKS, NODES, PROCESS, STUCK, append_line, write_json
 from rltrace.trace.untrusted_files import told_in
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Agent:
         except NoGpu as error:
             recorder.problem("no-gpu", target=self.node, detail=str(error))
         self._held: dict[str, list[int]] = {}  # as was said last
+        self._silence = Silence(run_dir, self._lifetime.run.get("settings") or {})
+        self._stuck: dict[str, Any] = {}  # what the last closer look found
         self._floor = MemoryFloor(run_dir, self.node, os.cpu_count() or 1)
         self._pair_at = self._exchange_at = 0.0
         self._patience_s = SAMPLE_EVERY_S
@@ -136,6 +139,11 @@ class Agent:
 
     def _tick(self, now: float) -> None:
         self._sample()
+        if (stuck := self._silence.look(now)) is not None:
+            self._stuck = stuck
+            since, says = str(stuck["since_ns"]), str(stuck["culprit"]["says"])
+            self._recorder.problem(STUCK, target=since, detail=says, stuck=stuck)
+            self._introduce()  # `wrap` looks there
         if now >= self._pair_at:
             self._pair_at = now + PAIR_EVERY_S
             self._pair()
@@ -244,6 +252,7 @@ class Agent:
         facts = {"boot_id": boot_id(), "pid": os.getpid(), "addresses": own_addresses()}
         if self._server is not None:
             facts |= {"port": self._server.port, "token": self._server.token}
+        facts |= {STUCK: self._stuck} if self._stuck else {}
         write_json(str(self._file(NODES, "json")), {**host, **facts, **more})
 
     def _await_others(self) -> None:

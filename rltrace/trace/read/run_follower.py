@@ -81,6 +81,7 @@ class RunFollower(RunProcesses):
         has_segments = any(segment_bytes(path, table) for table in EVENT_TABLES)
         self._manifest = None if has_segments else manifest
         self.problems: dict[str, str] = {}
+        self.stuck: list[object] = []  # what agents said of a job that stands still
         known = [] if self._manifest is None else name_texts(self._manifest.names)
         super().__init__(path, meta, known)
         self.names = self._names.texts
@@ -211,12 +212,14 @@ class RunFollower(RunProcesses):
                 self._describe(who, parents.get(who))
 
     def _read_stops(self) -> None:
-        """Looks what more was written down of processes that stopped recording (a full disk)."""
+        """Looks what more was written down: who stopped recording (a full disk), who is stuck."""
         for who, line in self._said.new():
             with suppress(ValueError, TypeError):  # `rltrace info` names it
                 problem = problem_of(parsed(line))
                 if problem["what"] == run_dir.RECORDING_STOPPED:
                     self._stops.setdefault(who, problem)
+                elif problem["what"] == run_dir.STUCK:
+                    self.stuck.append(problem.get(run_dir.STUCK))
 
     def _find_segments(self, table: Table) -> None:
         known = self._segments[table.name]

@@ -1,0 +1,1 @@
+"""Who or what keeps a job from going on."""

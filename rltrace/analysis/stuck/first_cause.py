@@ -1,0 +1,417 @@
+"""What a job that stands still waits for in the end: a process, a line, a sample.
+
+Waits are walked to their first cause. A dead or a stopped process is one; so is a rank that is not
+where the others wait for it; else the work that is open and waits for nothing else of the job: a
+tool, a judge, an engine, a sample (a suspended coroutine has no stack, but an open row), then locks
+and full queues; last a call that no process has taken up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stuck.observed import Culprit, ProcessSeen, StackLine, Stuck, ThreadSeen
+from rltrace.analysis.timeline.stages import usual_step_s
+from rltrace.trace.job_devices import AGENT
+from rltrace.trace.read.processes import TracedProcess
+from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.run_dir import STEP_FAILED, THREAD_FAILED
+from rltrace.trace.schema import EVENT_TABLES
+from rltrace.trace.untrusted_files import packaged_toml
+from rltrace.trace.vocabulary import Stage, stage_of, word
+
+KINDS = (
+    *("died", "stopped", "absent", "blocked loop", "open work", "locks", "full queue"),
+    *("not begun", "unknown"),
+)
+"""Kinds of causes, in the order in which they are believed."""
+
+_SLEEPS = {"hrtimer_nanosleep": "a sleep", "poll_schedule_timeout": "a poll", "do_wait": "a child"}
+_OTHERS = {"collective", "remote"}  # waits for other processes
+_OWN = {"thread", "take", "idle", "loop"}  # waits for other threads of the process
+_LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>")
+_ANSWERS = (Stage.REWARD, Stage.ENV)
+
+
+class ThreadWait(NamedTuple):
+    """What a thread waits for: a kind of waits.toml, `lock`, `sleep`, `loop` (an event loop with
+    nothing to do), or `code`. `blocks`: it is in a callback of an event loop."""
+
+    kind: str
+    function: str
+    place: str
+    blocks: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the function is the one in `place`."""
+        return self.place.endswith(f" {self.function}")
+
+
+class _OpenWork(NamedTuple):
+    """Work that has begun and not ended."""
+
+    process: int
+    what: str
+    stage: Stage
+    name: str
+    start_ns: int
+    table: str = "spans"
+
+
+def last_moved_ns(run: OpenedRun) -> int:
+    """When anything last began or ended in the run, or the run itself (Unix ns)."""
+    times = {
+        name: ", ".join(one.name for one in table.columns if one.is_time)
+        for name, table in EVENT_TABLES.items()
+        if name != "samples"
+    }
+    tables = [
+        f"select max(greatest({of})) as moved_ns from raw_{name}" for name, of in times.items()
+    ]
+    found = run.ask(f"select coalesce(max(moved_ns), 0) from ({' union all '.join(tables)})")
+    began_ns = run.meta.get("start_real_ns")
+    return max(int(found[0][0]), began_ns if isinstance(began_ns, int) else 0)
+
+
+def silence(analysis: RunAnalysis) -> tuple[int, int, float]:
+    """Since when nothing moved (Unix ns), in which step (-1: none), and the seconds of a usual step
+    (0: too few are known), or of what is open now where that takes longer (infinite: an evaluation
+    or a checkpoint, the first one)."""
+    steps, usual_s = analysis.steps, usual_step_s(analysis.steps, analysis.breakdown)
+    if math.isnan(usual_s):  # too few: the longest, with warm-up
+        lengths_s = [] if steps.whole_run else [window.length_s for window in steps.windows]
+        usual_s = max(lengths_s, default=0.0)
+    step = steps.in_progress[-1][0] if steps.in_progress else -1
+    open_s = max((_usual_s(analysis.run, one) for one in _open_work(analysis.run)), default=0.0)
+    return last_moved_ns(analysis.run), step, max(usual_s, open_s if usual_s else 0.0)
+
+
+def _usual_s(run: OpenedRun, work: _OpenWork) -> float:
+    """How long nine in ten pieces of such work took; 0: none has ended."""
+    table, same = work.table, ""
+    if table == "spans":
+        name = work.name.replace("'", "''")
+        named = f"select id from names where text = '{name}'"
+        same = f"and stage = {int(work.stage)} and name in ({named})"
+    found = run.ask(
+        f"select quantile_cont((end_ns - start_ns) / 1e9, 0.9) from raw_{table} "
+        f"where start_ns > 0 and end_ns > 0 {same}"
+    )[0][0]
+    first = math.inf if work.stage in (Stage.EVAL, Stage.CHECKPOINT) else 0.0
+    return first if found is None else float(found)
+
+
+def first_cause(analysis: RunAnalysis, seen: Mapping[str, ProcessSeen], seen_ns: int) -> Stuck:
+    """Who or what the job waits for, by what was `seen` of its processes on this node (by `who`)
+    at `seen_ns` (Unix ns)."""
+    since_ns, step, usual_s = silence(analysis)
+    case = _Case(analysis, seen, seen_ns)
+    causes = (
+        *(case.died, case.stopped, case.absent, case.not_in_the_sync, case.blocked),
+        *(case.open_work, case.locked, case.not_begun),
+    )
+    culprit = next((found for cause in causes for found in cause()), None)
+    culprit = culprit or case.unknown()
+    return Stuck(
+        step, since_ns, seen_ns, usual_s, KINDS.index(culprit.kind), culprit,
+        tuple(case.waiting(culprit)), tuple(case.not_it()), (*case.also, *case.failures()),
+    )  # fmt: skip
+
+
+class _Case:
+    """What is known of a job that stands still."""
+
+    def __init__(
+        self, analysis: RunAnalysis, seen: Mapping[str, ProcessSeen], seen_ns: int
+    ) -> None:
+        run = analysis.run
+        self.run, self.seen_ns = run, seen_ns
+        jobs = [one for one in run.processes if one.role != AGENT and one.who in seen]
+        self.processes = {one.number: one for one in jobs}
+        self.seen = {one.number: seen[one.who] for one in jobs}
+        self.waits = {number: _waits(one) for number, one in self.seen.items()}
+        self.open: dict[int, list[_OpenWork]] = defaultdict(list)
+        for one in _open_work(run):
+            if one.process in self.processes:
+                self.open[one.process].append(one)
+        steps = analysis.steps.in_progress
+        self.step = steps[-1][0] if steps else -1
+        self.also: list[str] = []
+
+    def died(self) -> Iterator[Culprit]:
+        for number, found in self.open.items():
+            if not self.seen[number].alive:
+                inside = max(found, key=lambda one: one.start_ns)
+                yield self._culprit("died", number, f"ended in the middle of {inside.what}")
+
+    def stopped(self) -> Iterator[Culprit]:
+        for number, process in self.seen.items():
+            if process.alive and process.state in ("T", "t"):
+                yield self._culprit("stopped", number, "is stopped (SIGSTOP, or a debugger)")
+
+    def absent(self) -> Iterator[Culprit]:
+        groups: dict[str, list[int]] = defaultdict(list)
+        for number, process in self.processes.items():
+            if process.rank is not None and self.seen[number].alive:
+                groups[process.role or process.child_of or ""].append(number)
+        for ranks in groups.values():
+            inside = [n for n in ranks if any(w.kind == "collective" for w in self.waits[n])]
+            away = [n for n in ranks if n not in inside]
+            if not inside or len(ranks) < 2:
+                continue
+            done = self._micro_batches(ranks)
+            if not away:  # all wait, but not in the same place
+                away = _odd_ones({n: self._wait(n).place for n in ranks}, done)
+            others = [n for n in ranks if n not in away]
+            if not away or not others:
+                continue
+            number = min(away, key=lambda one: done[one])
+            says = f"is not in {self._wait(others[0]).function}, where "
+            says += f"{len(others)} other rank{'s' * (len(others) > 1)} wait"
+            says += "s" * (len(others) == 1)
+            if done[number] < (most := max(done[n] for n in others)):
+                says += (
+                    f"; it has begun {done[number]} pieces of training in this step, they {most}"
+                )
+            yield self._culprit("absent", number, says, self._wait(number))
+
+    def not_in_the_sync(self) -> Iterator[Culprit]:
+        """An engine that took weights before and has not begun to take those that are sent."""
+        of = self.run.ask(
+            "select process, max(version), bool_or(end_ns < 0) from raw_syncs "
+            "where start_ns > 0 group by 1"
+        )
+        sent = max((version for _, version, is_open in of if is_open), default=-1)
+        for number, version, _ in of:
+            if version < sent and number in self.seen and self.seen[number].alive:
+                says = f"has not begun weight update {sent}, which others wait to end"
+                yield self._culprit("absent", number, says, self._wait(number))
+
+    def blocked(self) -> Iterator[Culprit]:
+        for number, waits in self.waits.items():
+            for wait in waits:
+                if wait.blocks:
+                    held = len([one for one in self.open[number] if one.stage is not Stage.TRAIN])
+                    says = f"its event loop is blocked by {wait.function}"
+                    says += f"; {held} open calls wait for it" if held > 1 else ""
+                    yield self._culprit("blocked loop", number, says, wait)
+
+    def open_work(self) -> Iterator[Culprit]:
+        """The oldest work that waits for no other process: an answer from outside first, as a
+        sample that waits for it is open, too."""
+        leaves = [
+            one
+            for number, found in self.open.items()
+            for one in (max(found, key=_depth), min(found, key=lambda one: one.start_ns))
+            if self.seen[number].alive and self._leaf(number) and one.stage is not Stage.WAIT
+        ]
+        for one in sorted(leaves, key=lambda one: (-_depth(one)[0], one.start_ns)):
+            open_s = (self.seen_ns - one.start_ns) / 1e9
+            wait = self._wait(one.process)
+            if self.waits[one.process][:1] and self.waits[one.process][0].kind == "loop":
+                wait = self.waits[one.process][0]._replace(place="")  # no thread has it
+            says = f"{one.what} is open for {open_s:.0f} s"
+            says += "" if wait.kind in _OWN or wait.is_own else f", in {wait.function}"
+            yield self._culprit("open work", one.process, says, wait)
+
+    def locked(self) -> Iterator[Culprit]:
+        by_kind = {"lock": "locks", "put": "full queue", "network": "open work",
+                   "child": "open work", "sleep": "unknown", "code": "unknown"}  # fmt: skip
+        ranked = sorted(self.waits, key=lambda n: self.processes[n].start_ns)
+        for kind, cause in by_kind.items():
+            for number in ranked:
+                mine = [wait for wait in self.waits[number] if wait.kind == kind]
+                if not mine or not self._leaf(number):
+                    continue
+                places = list(dict.fromkeys(wait.place for wait in mine if wait.place))
+                says = {
+                    "lock": f"{len(mine)} threads wait for locks, and none will let one go"
+                    if len(places) > 1
+                    else "waits for a lock that nobody at work holds",
+                    "put": "waits for room in a queue from which nobody takes",
+                }.get(kind, f"waits in {mine[0].function}")
+                self.also = places[1:4]
+                yield self._culprit(cause, number, says, mine[0])
+
+    def not_begun(self) -> Iterator[Culprit]:
+        for number, waits in self.waits.items():
+            for wait in waits:
+                if wait.kind == "remote":
+                    says = (
+                        f"waits in {wait.function} for an actor or a call that no process has begun"
+                    )
+                    yield self._culprit("not begun", number, says, wait)
+
+    def unknown(self) -> Culprit:
+        number = next(iter(self.processes), None)
+        if number is None:
+            return Culprit(
+                "unknown", "", "", -1, "", -1, "no process of the job lives on this node"
+            )
+        wait = self._wait(number)
+        return self._culprit("unknown", number, f"waits in {wait.function}", wait)
+
+    def waiting(self, culprit: Culprit) -> Iterator[str]:
+        said: Counter[tuple[str, str]] = Counter()
+        for number, process in self.processes.items():
+            if process.who != culprit.who and self.seen[number].alive:
+                wait = self._wait(number)
+                doing = "idle" if wait.kind in ("idle", "loop") else f"in {wait.function}"
+                said[process.role or process.child_of or "process", doing] += 1
+        for (role, doing), n in said.most_common(5):
+            yield f"{n} {role} {doing}" if n > 1 else f"{role} {doing}"
+
+    def not_it(self) -> Iterator[str]:
+        found = {one.stage for of in self.open.values() for one in of}
+        yield from (f"0 open {plural}" for plural, stage in _NOT_IT if stage not in found)
+
+    def failures(self) -> Iterator[str]:
+        """What went wrong before: a thread that failed may be the one that is waited for."""
+        for problem in self.run.problems:
+            if problem.get("what") in (STEP_FAILED, THREAD_FAILED):
+                what = str(problem["what"]).replace("-", " ")
+                yield f"{what}: {problem.get('target', '')}: {problem.get('detail', '')}"
+
+    def _leaf(self, number: int) -> bool:
+        """Whether a process waits for no other: at least one of its threads does not."""
+        return not any(wait.kind in _OTHERS for wait in self.waits[number]) or any(
+            wait.kind in ("network", "child", "put") for wait in self.waits[number]
+        )
+
+    def _wait(self, number: int) -> ThreadWait:
+        """What says most of a process: a thread that waits for no other thread of it."""
+        waits = self.waits[number]
+        order = ("collective", "network", "child", "put", "remote", "lock", "sleep", "code")
+        ranked = (wait for kind in order for wait in waits if wait.kind == kind)
+        return next((w for w in waits if w.blocks), None) or next(ranked, (*waits, _UNKNOWN)[0])
+
+    def _micro_batches(self, ranks: Sequence[int]) -> dict[int, int]:
+        of = ", ".join(map(str, ranks))
+        done = dict(
+            self.run.ask(
+                f"select process, count(*) from raw_spans where stage = {int(Stage.TRAIN)} "
+                f"and start_ns > 0 and step = {self.step} and process in ({of}) group by 1"
+            )
+        )
+        return {number: int(done.get(number, 0)) for number in ranks}
+
+    def _culprit(
+        self, kind: str, number: int, says: str, wait: ThreadWait | None = None
+    ) -> Culprit:
+        process = self.processes[number]
+        return Culprit(
+            kind, process.who, process.role or process.child_of or "",
+            -1 if process.rank is None else process.rank, process.host, process.pid,
+            f"{_named(process)}: {says}", wait.place if wait else "",
+        )  # fmt: skip
+
+
+_UNKNOWN = ThreadWait("code", "code that shows no stack", "")
+
+
+def _named(process: TracedProcess) -> str:
+    role = process.role or process.child_of or "process"
+    rank = "" if process.rank is None else f" rank {process.rank}"
+    return f"{role}{rank} ({process.host}, pid {process.pid})"
+
+
+def _depth(one: _OpenWork) -> tuple[int, int]:
+    """How near to the first cause it is, and when it began."""
+    rank = 3 if one.stage in _ANSWERS else 2 if one.stage is Stage.SYNC else 1
+    return (rank if one.stage is not Stage.WAIT else 0, one.start_ns)
+
+
+def _odd_ones(places: Mapping[int, str], done: Mapping[int, int]) -> list[int]:
+    """The ranks that are where fewer others are; of two, the one that has done less."""
+    if len(set(places.values())) < 2:
+        fewest = min(done.values())
+        return [n for n in places if done[n] == fewest] if len(set(done.values())) > 1 else []
+    counts = Counter(places.values())
+    least = min(counts.values())
+    odd = [number for number, place in places.items() if counts[place] == least]
+    return odd if len(odd) < len(places) else [min(odd, key=lambda number: done[number])]
+
+
+def _open_work(run: OpenedRun) -> Iterator[_OpenWork]:
+    query = (
+        "select process, coalesce(text, '?'), stage, start_ns from raw_spans "
+        "left join names on names.id = name "
+        f"where start_ns > 0 and end_ns < 0 and stage <> {int(Stage.STEP)}"
+    )
+    for process, name, code, start_ns in run.ask(query):
+        stage = stage_of(code)
+        yield _OpenWork(process, f"{word(stage)} “{name}”", stage, name, start_ns)
+    for table, what, stage in _TABLES:
+        of = run.ask(
+            f"select process, count(*), min(start_ns) from raw_{table} "
+            "where start_ns > 0 and end_ns < 0 group by 1"
+        )
+        for process, n, start_ns in of:
+            more = f" (the oldest of {n})" if n > 1 else ""
+            yield _OpenWork(process, f"a {what}{more}", stage, what, start_ns, table)
+
+
+_NOT_IT = (("trajectories", Stage.ROLLOUT), ("rewards", Stage.REWARD), ("syncs", Stage.SYNC))
+_TABLES = (
+    ("trajectories", "trajectory", Stage.ROLLOUT),
+    ("rewards", "reward", Stage.REWARD),
+    ("syncs", "sync", Stage.SYNC),
+)
+
+
+def _waits(process: ProcessSeen) -> tuple[ThreadWait, ...]:
+    """What each Python thread waits for, the main one first; one that moved waits for nothing."""
+    found = []
+    for place, thread in enumerate(process.threads):
+        if thread.frames and not thread.moved:
+            found.append(_wait_of(thread))
+        elif not thread.frames and place == 0:
+            found.append(_kernels(thread))
+    return tuple(found)
+
+
+def _kernels(thread: ThreadSeen) -> ThreadWait:
+    """By the kernel's word for it, where the stack was not asked for."""
+    if "epoll" in thread.wait:
+        return ThreadWait("loop", "an event loop with nothing to do", "")
+    for part, says in _SLEEPS.items():
+        if part in thread.wait:
+            return ThreadWait("child" if says == "a child" else "sleep", says, "")
+    return ThreadWait("code", thread.wait or "code that runs", "")
+
+
+def _wait_of(thread: ThreadSeen) -> ThreadWait:
+    frames = thread.frames
+    places = (frame for frame in frames if not any(part in frame.file for part in _LIBRARY))
+    own = next(places, frames[0])
+    place = f"{own.file}:{own.line} {own.function}"
+    loop = next((i for i, one in enumerate(frames) if one.function == "_run_once"), 0)
+    if frames[0].file.endswith("selectors.py") and loop == 1:
+        return ThreadWait("loop", "an event loop with nothing to do", place)
+    blocks = loop > 0 and not frames[0].file.endswith("selectors.py")
+    for kind, table in _kinds().items():
+        for frame in frames[:1] if kind == "idle" else frames:
+            for end, functions in table.items():
+                inside = f"/{end}" in frame.file if end[-1] == "/" else frame.file.endswith(end)
+                if inside and (not functions or frame.function in functions):
+                    return ThreadWait(kind, frame.function, place, blocks)
+    kind = "lock" if "futex" in thread.wait else "code"
+    return ThreadWait(kind, frames[0].function, place, blocks)
+
+
+@cache
+def _kinds() -> Mapping[str, Mapping[str, list[str]]]:
+    return packaged_toml("analysis/data/waits.toml")
+
+
+def lines_of(process: ProcessSeen) -> Iterator[tuple[ThreadSeen, str, tuple[StackLine, ...]]]:
+    """Each thread that was asked, with what it waits for and its stack."""
+    for thread in process.threads:
+        if thread.frames:
+            yield thread, _wait_of(thread).kind, thread.frames

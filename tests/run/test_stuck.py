@@ -1,0 +1,230 @@
+"""A job that stands still: who is waited for, and that asking harms nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rltrace
+from benchmarks.stuck.__main__ import run as run_hang
+from benchmarks.stuck.hangs import KINDS as HANGS
+from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.inside.run import look, look_at, on_demand
+from rltrace.testing.inside.trace import RltraceError
+
+
+def _facts(run: Path) -> dict[str, dict[str, Any]]:
+    found = {path.stem: json.loads(path.read_text()) for path in (run / "process").glob("*.json")}
+    return {who: facts for who, facts in found.items() if facts.get("role") != "agent"}
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Iterator[Callable[[str], tuple[Path, subprocess.Popen[str]]]]:
+    """Starts a program, which says when it is there, in a run of its own."""
+    started = []
+
+    def start(program: str) -> tuple[Path, subprocess.Popen[str]]:
+        run = tmp_path / "run"
+        (tmp_path / "job.py").write_text("import rltrace\n" + textwrap.dedent(program))
+        command = [sys.executable, "-m", "rltrace", "wrap", "--out", str(run), "--"]
+        command += [sys.executable, str(tmp_path / "job.py")]
+        job = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+        started.append(job)
+        assert job.stdout is not None
+        assert job.stdout.readline() == "there\n"
+        return run, job
+
+    yield start
+    for job in started:
+        job.kill()
+        job.communicate()
+
+
+def test_each_thread_that_waits_is_seen_with_its_lines(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+) -> None:
+    run, job = traced(
+        """
+        import sys, threading
+        lock = threading.Lock(); lock.acquire()
+        def waits_for_the_lock():
+            lock.acquire()
+        threading.Thread(target=waits_for_the_lock).start()
+        def reads():
+            sys.stdin.readline()
+        with rltrace.step(0), rltrace.span("rollout"):
+            print("there", flush=True)
+            reads()
+            lock.release()
+        """
+    )
+    seen = look_at(run, _facts(run), 1.0)
+    (process,) = seen.values()
+    functions = [{line.function for line in thread.frames} for thread in process.threads]
+    assert any("reads" in found for found in functions[:1])
+    assert any("waits_for_the_lock" in found for found in functions[1:])
+    assert not any(thread.moved for thread in process.threads)
+    assert job.communicate("\n")[0] == ""
+    assert job.returncode == 0
+
+
+def test_a_program_that_took_the_place_of_the_process_is_not_ended(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+) -> None:
+    run, job = traced(
+        """
+        import os
+        with rltrace.span("rollout"):
+            print("there", flush=True)
+        os.execvp("cat", ["cat"])
+        """
+    )
+    facts = _facts(run)
+    pid = next(iter(facts.values()))["pid"]
+    while Path(f"/proc/{pid}/comm").read_text() != "cat\n":
+        time.sleep(0.01)
+    seen = look_at(run, facts, 0.1)
+    assert [thread.frames for one in seen.values() for thread in one.threads] == [()]
+    os.kill(pid, signal.SIGURG)  # as if it had become another between the look and the signal
+    assert job.communicate("still here")[0] == "still here"
+    assert job.returncode == 0
+
+
+def test_nothing_is_written_where_the_job_has_a_file_of_its_own_by_now(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]], tmp_path: Path
+) -> None:
+    run, job = traced(
+        f"""
+        import os, sys
+        with rltrace.span("rollout"):
+            pass
+        os.closerange(3, 64)
+        own = [os.open({str(tmp_path / "own")!r}, os.O_WRONLY | os.O_CREAT) for _ in range(40)]
+        print("there", flush=True)
+        sys.stdin.readline()
+        """
+    )
+    seen = look_at(run, _facts(run), 0.1)
+    assert [thread.frames for one in seen.values() for thread in one.threads[:1]] == [()]
+    job.communicate("\n")
+    assert (tmp_path / "own").read_bytes() == b""
+
+
+def test_a_forked_child_has_a_file_of_its_own(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+) -> None:
+    run, job = traced(
+        """
+        import os, sys, threading
+        with rltrace.span("rollout"):
+            pass
+        def in_the_child():
+            sys.stdin.readline()
+        def in_the_parent():
+            os.wait()
+        if os.fork() == 0:
+            with rltrace.span("train"):
+                print("there", flush=True)
+                in_the_child()
+                os._exit(0)
+        in_the_parent()
+        """
+    )
+    seen = look_at(run, _facts(run), 0.5)
+    functions = [{line.function for line in one.threads[0].frames} for one in seen.values()]
+    assert sorted(len(found & {"in_the_child", "in_the_parent"}) for found in functions) == [1, 1]
+    assert functions[0] != functions[1]
+    job.communicate("\n")
+    assert job.returncode == 0
+
+
+def test_a_poll_and_a_sleep_are_left_alone_unless_somebody_asks(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+) -> None:
+    run, job = traced(
+        """
+        import ctypes, sys
+        print("there", flush=True)
+        with rltrace.span("rollout"):
+            code = ctypes.CDLL(None, use_errno=True).poll(None, 0, 4000)
+        print(code, flush=True)
+        """
+    )
+    seen = look_at(run, _facts(run), 1.0)
+    assert [one.threads[0].frames for one in seen.values()] == [()]
+    assert job.communicate()[0] == "0\n"
+
+
+def test_on_demand_says_who_is_waited_for(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, job = traced(
+        """
+        import sys
+        with rltrace.step(7):
+            def judges():
+                with rltrace.reward("sample", 0.0):
+                    print("there", flush=True)
+                    sys.stdin.readline()
+            judges()
+        """
+    )
+    stuck, _ = on_demand(run)
+    assert (stuck.step, stuck.culprit.kind) == (7, "open work")
+    assert stuck.culprit.place.endswith("judges")
+    look(str(run), 0.01, 0.01)
+    assert json.loads(capsys.readouterr().out)["culprit"]["place"] == stuck.culprit.place
+    look(str(run), 3600.0, 3600.0)
+    assert json.loads(capsys.readouterr().out)["again_s"] > 3000
+    job.communicate("\n")
+    with pytest.raises(RltraceError):
+        on_demand(run)
+
+
+@pytest.mark.slow
+def test_twelve_hangs_are_named_and_end_as_they_would(tmp_path: Path) -> None:
+    def hang(kind: str) -> tuple[str, str, int | None]:
+        (tmp_path / kind).mkdir()
+        outcome = run_hang(kind, tmp_path / kind)
+        return kind, outcome.missed, outcome.exit_code
+
+    with ThreadPoolExecutor(3) as beside:
+        found = list(beside.map(hang, HANGS))
+    assert found == [(kind, "", 0) for kind in HANGS]
+
+
+@pytest.mark.slow
+def test_a_stuck_job_is_ended_where_that_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        "import rltrace, threading\n"
+        "for step in range(4):\n"
+        "    with rltrace.step(step), rltrace.span('train'):\n"
+        "        threading.Event().wait(0.1 if step < 3 else None)\n"
+    )
+    base = [sys.executable, "-m", "rltrace", "wrap", "--stuck-after", "2s", "--out"]
+    job = [sys.executable, str(tmp_path / "job.py")]
+    killed = subprocess.run(
+        [*base, str(tmp_path / "a"), "--on-stuck", "kill", "--", *job], check=False, timeout=120
+    )
+    assert killed.returncode == 128 + signal.SIGTERM
+    command = f'printf %s "$RLTRACE_STUCK" > {tmp_path}/told; kill $(pgrep -f {tmp_path}/job.py)'
+    subprocess.run(
+        [*base, str(tmp_path / "b"), "--on-stuck", command, "--", *job], check=False, timeout=120
+    )
+    told = json.loads((tmp_path / "told").read_text())
+    assert (told["step"], told["run"]) == (3, str(tmp_path / "b"))
+    kinds = [one.kind for one in summarize(rltrace.open_run(tmp_path / "a")).health.alarms]
+    assert "stuck" in kinds
+    assert "hang" not in kinds

@@ -2,7 +2,7 @@
 
     python -m benchmarks.sync_local [--megabytes 494] [--receivers 1,2,4,8] [--rounds 7] [--json]
 
-The rounds are those of `rltrace sync bench`, beside other ways (benchmarks/sync_peers); here they
+The rounds are those of `benchmarks.sync_bench`, beside other ways (`benchmarks.sync_peers`). They
 are held to what is promised, and two things beside them: what a publication behind a step costs the
 step, and what digests cost a copy, in CPU time. Stalls are in memcpys of the weights by one thread.
 verl's sender is measured by the Python of `make test-verl`, where that was made
@@ -24,24 +24,12 @@ import numpy as np
 import torch
 
 from benchmarks.measuring import Check, Result, spread
+from benchmarks.sync_bench.measuring import OWN, BenchRow, SharedMemorySlots, counts_of, measure
+from benchmarks.sync_bench.models import Memory, Model, Weights, model_of, seconds
 from benchmarks.sync_peers import PEERS, VerlBuckets
 from benchmarks.sync_verl import measured_elsewhere
 from rltrace.sync import Publisher, layout_of
-from rltrace.testing.inside.sync import (
-    OWN,
-    Filler,
-    Memory,
-    Model,
-    Weights,
-    Workers,
-    block_count,
-    default_threads,
-    measure,
-    model_of,
-    seconds,
-)
-from rltrace.testing.inside.sync import BenchRow as Row
-from rltrace.testing.inside.sync import SharedMemorySlots as Slots
+from rltrace.testing.inside.sync import Filler, Workers, block_count, default_threads
 from rltrace.testing.inside.trace import RltraceError
 
 STALL_LIMIT = {True: 1.2, False: 1.1}  # by whether the blocks are hashed
@@ -50,10 +38,10 @@ DIGESTS_LIMIT = 1.2  # copying and hashing, over copying
 SHARE_OF_FLOOR = {1: 0.60, 2: 0.70, 4: 0.75, 8: 0.80}  # by receivers, with digests
 STEP_IN_MEMCPYS = 4  # how long the step is that a publication is hidden behind
 
-HASHED, PLAIN = (Slots(digests).name for digests in (True, False))
+HASHED, PLAIN = (SharedMemorySlots(digests).name for digests in (True, False))
 
 
-def measured(rows: list[Row], result: Result) -> None:
+def measured(rows: list[BenchRow], result: Result) -> None:
     """The rounds of every way, and what is promised of ours."""
     shares = {(row.way, row.receivers): [r.floor_share for r in row.rounds] for row in rows}
     for row in rows:
@@ -96,7 +84,7 @@ def behind(model: Model, rounds: int, result: Result) -> None:
     torch.set_num_threads(1)
     with closing(Memory(weights, model.made(1))) as memory:
         step = compute_step(STEP_IN_MEMCPYS * min(memory.one_thread_s() for _ in range(5)))
-        for slots in (Slots(), Slots(digests=False)):
+        for slots in (SharedMemorySlots(), SharedMemorySlots(digests=False)):
             folder = tempfile.mkdtemp(prefix="rltrace-bench-", dir="/dev/shm")
             try:
                 where, layout = f"shm://{folder}/policy", layout_of(weights)
@@ -188,11 +176,7 @@ def main(megabytes: float, counts: str, rounds: int, peers: bool, as_json: bool)
         unit="ms",
     )
     try:
-        receivers = [int(n) for n in counts.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"{counts!r} is no list of numbers like 1,2,4") from None
-    try:
-        rows = measure(model, ways, receivers, rounds, told)
+        rows = measure(model, ways, counts_of(counts), rounds, told)
     except RltraceError as error:
         raise click.ClickException(str(error)) from None
     name = VerlBuckets.name

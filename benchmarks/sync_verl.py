@@ -16,15 +16,15 @@ from dataclasses import asdict
 import click
 
 from benchmarks.environments import ROOT, python_of
+from benchmarks.sync_bench.measuring import BenchRow, Round, measure
+from benchmarks.sync_bench.models import model_of
 from benchmarks.sync_peers import VerlBuckets
-from rltrace.testing.inside.sync import BenchRow as Row
-from rltrace.testing.inside.sync import Round, measure, model_of
 
 MODEL = "qwen2.5-0.5b"
 PATIENCE_S = 1800.0
 
 
-def measured_elsewhere(row: Row, megabytes: float, rounds: int) -> Row:
+def measured_elsewhere(row: BenchRow, megabytes: float, rounds: int) -> BenchRow:
     """The row of verl's sender, measured by that Python where `row` is missing; else, and where
     there is no such Python, `row`, which then says how to get it."""
     if not row.missing:
@@ -46,7 +46,7 @@ def measured_elsewhere(row: Row, megabytes: float, rounds: int) -> Row:
         row.missing = f"{python} did not measure it: {error}"
         return row
     told = json.loads(done.stdout.splitlines()[-1])  # verl may have said something before
-    return Row(**{**told, "rounds": [Round(**each) for each in told["rounds"]]})
+    return BenchRow(**{**told, "rounds": [Round(**each) for each in told["rounds"]]})
 
 
 @click.command(help=__doc__)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from benchmarks.sync_bench.ways import Way
 from benchmarks.sync_peers.ray_objects import ObjectStore
 from benchmarks.sync_peers.torch_and_files import GlooFlat, GlooPerTensor, Saved
 from benchmarks.sync_peers.verl_buckets import VerlBuckets
-from benchmarks.sync_peers.way import Way
 
 PEERS: tuple[Way, ...] = (
     ObjectStore(flat=True),

@@ -12,16 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.sync_peers.way import (
-    OTHER_BITS,
-    BenchSetting,
-    Crowd,
-    Model,
-    Sender,
-    Way,
-    Weights,
-    digest,
-)
+from benchmarks.sync_bench.models import Model, Weights, digest
+from benchmarks.sync_bench.ways import OTHER_BITS, BenchSetting, Crowd, Sender, Way
 
 if TYPE_CHECKING:
     from rltrace.testing.inside.sync import Layout

@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sync_peers.way import BenchSetting, Receive, Sender, Way, Weights
+from benchmarks.sync_bench.models import Weights
+from benchmarks.sync_bench.ways import BenchSetting, Receive, Sender, Way
 
 _PATIENCE = timedelta(seconds=300)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.sync_peers.way import BenchSetting, Receive, Sender, Way, Weights
+from benchmarks.sync_bench.models import Weights
+from benchmarks.sync_bench.ways import BenchSetting, Receive, Sender, Way
 
 _FILE = "workers/rollout/vllm_rollout/bucketed_weight_transfer.py"
 _BUCKET_MB = 512  # its own default; each tensor has to fit in one

@@ -1,32 +1,19 @@
-"""Commands that move weights: a relay on each node, and its memory and speed."""
+"""Commands that move weights: a relay on each node, and its memory."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import statistics
-import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltrace.cli.manual import Command
-from rltrace.cli.options import JSON, answer, print_json
+from rltrace.cli.options import JSON, print_json
 from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
-    from rltrace.report.layout import Section
-    from rltrace.sync.bench.measuring import BenchRow
-    from rltrace.sync.bench.models import Model
     from rltrace.sync.memory.holders import HeldPolicy
-
-_BROUGHT_BY = {
-    **dict.fromkeys(("xxhash", "zstandard", "safetensors"), "'rltrace-toolkit[sync]'"),
-    "torch": "torch",
-}
 
 
 class SyncCommands(click.Group):
@@ -37,10 +24,10 @@ class SyncCommands(click.Group):
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as missing:
-            if missing.name not in _BROUGHT_BY:
+            if missing.name not in ("xxhash", "zstandard"):
                 raise
             needs = f"{ctx.command_path} needs {missing.name}, which is not installed"
-            raise RltraceError(f"{needs}: pip install {_BROUGHT_BY[missing.name]}") from None
+            raise RltraceError(f"{needs}: pip install 'rltrace-toolkit[sync]'") from None
 
 
 @click.group(cls=SyncCommands)
@@ -185,94 +172,3 @@ def _holders(held: HeldPolicy) -> list[str]:
         for each in held.holders
     ]
     return seen or ["processes that cannot be seen from here"] * held.is_held
-
-
-_NEAR = 0.02  # a cut model is told apart from what was asked for by more than this share of it
-
-
-@sync.command(cls=Command)
-@click.option("--model", "name", default="qwen2.5-0.5b", show_default=True, metavar="NAME|FILE")
-@click.option("--megabytes", type=click.FloatRange(min=0), default=494.0, show_default=True)
-@click.option("--receivers", "counts", default="1,2,4", show_default=True, metavar="N,N,…")
-@click.option("--rounds", type=click.IntRange(min=1), default=7, show_default=True)
-@JSON
-def bench(name: str, megabytes: float, counts: str, rounds: int, as_json: bool) -> None:
-    """Move random weights to N receivers on this machine: the learner's stall, and the time until
-    the last receiver has them.
-
-    With digests, all checked, and without, which take turns in each round, after some that warm up.
-    The floor is (1 + N) copies at the rate of two threads of memcpy, probed before each update; a
-    stall is told in memcpys by one thread, too. Medians, and in brackets the best; "times" is the
-    median of a way's time over that of the first in the same round; MB is what a version takes on
-    its way, between learner and receivers.
-    """
-    from rltrace.sync.bench.measuring import OWN, measure
-    from rltrace.sync.bench.models import model_of
-
-    receivers = [int(part) if part.isdecimal() else 0 for part in counts.split(",")]
-    if not all(0 < count <= 1024 for count in receivers):
-        raise WrongUsage(f"--receivers {counts} is no list of numbers: 1,2,4,8")
-    model = model_of(name, megabytes)
-    rows = measure(model, OWN, receivers, rounds, _progress())
-    about = {"model": model.name, "bytes": model.bytes, "tensors": len(model.tensors)}
-    machine = {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
-    document = {**about, **machine, "rows": [_plain(row, rows) for row in rows]}
-    answer(as_json, document, [_measured(model, document)])
-
-
-def _progress() -> Callable[[str, bool], None]:
-    """On a terminal a line that is written anew each time; else one for each number."""
-    if not sys.stderr.isatty():
-        return lambda now, is_new: click.echo(f"{now} …", err=True) if is_new else None
-    width = shutil.get_terminal_size().columns - 1
-    return lambda now, _: click.echo(f"\r{now[:width]:{width}}\r", err=True, nl=False)
-
-
-def _plain(row: BenchRow, rows: list[BenchRow]) -> dict[str, Any]:
-    said: dict[str, Any] = {"way": row.way, "receivers": row.receivers}
-    if row.missing:
-        return said | {"missing": row.missing}
-    rounds = row.rounds
-    return said | {
-        "rounds": len(rounds),
-        "between_bytes": row.between_bytes,
-        "memcpy_one_thread_s": _figures([r.one_thread_s for r in rounds], min),
-        "memcpy_two_threads_s": _figures([r.two_threads_s for r in rounds], min),
-        "stall_s": _figures([r.stall_s for r in rounds], min),
-        "stall_memcpys": _figures([r.stall_memcpys for r in rounds], min),
-        "end_to_end_s": _figures([r.end_s for r in rounds], min),
-        "floor_share": _figures([r.floor_share for r in rounds], max),
-        "times": row.times(next(r for r in rows if r.receivers == row.receivers)),
-    }
-
-
-def _figures(values: list[float], best: Callable[[list[float]], float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "best": best(values)}
-
-
-def _measured(model: Model, document: dict[str, Any]) -> Section:
-    from rltrace.report.layout import Section, numbers, table
-
-    cut = ""
-    if abs(model.bytes - model.asked_bytes) > _NEAR * model.asked_bytes > 0:
-        cut = f" (not {model.asked_bytes / 1e6:,.0f}: layers are moved whole, at least one)"
-    about = "{tensors} tensors, {cores} cores, load {load:.1f}".format(**document)
-    rows = []
-    for row in (row for row in document["rows"] if "missing" not in row):
-        stall_s, end_s = row["stall_s"]["median"], row["end_to_end_s"]["median"]
-        stall = f"{stall_s * 1e3:,.1f}", _cell(row["stall_memcpys"], 1, 2)
-        end = f"{end_s * 1e3:,.1f}", f"{row['times']:.2f}", _cell(row["floor_share"], 100, 0)
-        moved = f"{row['between_bytes'] / 1e6:,.0f}"
-        rows.append((row["way"], str(row["receivers"]), *stall, *end, moved))
-    titles = ("N", "stall ms", "memcpys", "end ms", "times", "% of floor", "MB")
-    missing = {row["way"]: row["missing"] for row in document["rows"] if "missing" in row}
-    return Section(
-        f"{model.name}: {model.bytes / 1e6:,.0f} MB{cut} in {about}",
-        grid=table(rows, "way", *numbers(*titles)),
-        notes=tuple(f"not measured: {way}: {why}" for way, why in missing.items()),
-    )
-
-
-def _cell(figures: dict[str, float], times: float, digits: int) -> str:
-    median, best = (figures[name] * times for name in ("median", "best"))
-    return f"{median:,.{digits}f} ({best:,.{digits}f})"

@@ -1,4 +1,4 @@
-"""`rltrace sync bench`: the model that it moves, what it counts, and what it refuses."""
+"""`benchmarks.sync_bench`: the model that it moves, what it counts, and what it refuses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import save_file
 
+from benchmarks.sync_bench import __main__ as program
+from benchmarks.sync_bench import measuring
+from benchmarks.sync_bench.measuring import OWN, Round, measure
+from benchmarks.sync_bench.measuring import BenchRow as Row
+from benchmarks.sync_bench.measuring import SharedMemorySlots as Slots
+from benchmarks.sync_bench.models import digest, model_of
+from benchmarks.sync_bench.ways import BenchSetting as Setting
+from benchmarks.sync_bench.ways import Crowd
 from benchmarks.sync_peers import PEERS
 from benchmarks.sync_peers.torch_and_files import GlooPerTensor, Saved
-from rltrace.cli import main
-from rltrace.testing.inside.sync import OWN, Crowd, Round, measure, measuring, model_of
-from rltrace.testing.inside.sync import BenchRow as Row
-from rltrace.testing.inside.sync import BenchSetting as Setting
-from rltrace.testing.inside.sync import SharedMemorySlots as Slots
-from rltrace.testing.inside.sync import models_digest as digest
 from rltrace.testing.inside.trace import RltraceError
 from tests.patience import PATIENCE_S
 from tests.sync.relays import until
@@ -36,7 +38,7 @@ SMALL = model_of("qwen2.5-0.5b", 1)
 
 
 def bench(*words: str) -> Any:
-    return CliRunner().invoke(main, ["sync", "bench", *words], env={"COLUMNS": "200"})
+    return CliRunner().invoke(program.main, words, env={"COLUMNS": "200"})
 
 
 def test_the_model_is_the_published_one_or_about_as_large_as_asked() -> None:
@@ -137,8 +139,10 @@ def of_run(mark: str) -> list[str]:
 BENCH = """
 import sys
 from pathlib import Path
+from benchmarks.sync_bench import measuring
+from benchmarks.sync_bench.measuring import OWN, measure
+from benchmarks.sync_bench.models import model_of
 from benchmarks.sync_peers import PEERS
-from rltrace.testing.inside.sync import OWN, measure, measuring, model_of
 ours = Path(sys.argv.pop(1))
 measuring.shared_memory = lambda: ours
 measure(model_of("qwen2.5-0.5b", 1), (*OWN, *PEERS), [1], 100000)
@@ -185,7 +189,7 @@ def test_the_command_prints_a_table_or_json(monkeypatch: pytest.MonkeyPatch) -> 
         Row("ours", 3, 494, rounds=ending(2.0, receivers=3)),
         Row("theirs", 1, 988, missing="it is not installed"),
     ]
-    monkeypatch.setattr(measuring, "measure", lambda *_: rows)
+    monkeypatch.setattr(program, "measure", lambda *_: rows)
     said = json.loads(bench("--json").stdout)
     ours, other, three, theirs = said["rows"]
     assert said["tensors"] == 12 * 12 + 2

@@ -19,15 +19,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rltrace.sync.bench.models import Memory, Model, Weights, digest
-from rltrace.sync.bench.ways import BenchSetting, Crowd, Receive, Sender, Way
-from rltrace.sync.memory.copying import default_threads
-from rltrace.sync.memory.dtypes import torch_name
-from rltrace.sync.memory.layout import layout_of
-from rltrace.sync.memory.policy_memory import available_bytes, check_room, shared_memory
-from rltrace.sync.publisher import Publisher
-from rltrace.sync.subscriber import Subscriber
-from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, RltraceError
+from benchmarks.sync_bench.models import Memory, Model, Weights, digest
+from benchmarks.sync_bench.ways import BenchSetting, Crowd, Receive, Sender, Way
+from rltrace.sync import Publisher, Subscriber, layout_of
+from rltrace.testing.inside.sync import (
+    available_bytes,
+    check_room,
+    default_threads,
+    shared_memory,
+    torch_name,
+)
+from rltrace.testing.inside.trace import ANSWER_IS_NO, CANNOT_TELL, RltraceError, WrongUsage
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,14 @@ class BenchRow:
         """The median, over the rounds, of this way's time over another's in the same round."""
         pairs = zip(self.rounds, other.rounds, strict=True)
         return statistics.median(mine.end_s / theirs.end_s for mine, theirs in pairs)
+
+
+def counts_of(said: str) -> list[int]:
+    """Numbers of receivers, of `1,2,4`. Errors: `RltraceError`."""
+    counts = [int(part) if part.isdecimal() else 0 for part in said.split(",")]
+    if not all(0 < count <= 1024 for count in counts):
+        raise WrongUsage(f"--receivers {said} is no list of numbers: 1,2,4,8")
+    return counts
 
 
 def measure(

@@ -12,8 +12,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from rltrace.sync.bench.models import Model, Weights, digest
-from rltrace.trace.errors import CANNOT_TELL, RltraceError
+from benchmarks.sync_bench.models import Model, Weights, digest
+from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError
 
 _PATIENCE_S = 300.0
 _GRACE_S = 2.0

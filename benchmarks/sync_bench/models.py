@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from rltrace.sync.memory.copying import copy_bytes
-from rltrace.sync.memory.dtypes import ITEM_BYTES, code_of, torch_name
-from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
-from rltrace.trace.untrusted_files import open_given, packaged_toml
+from rltrace.testing.inside.sync import ITEM_BYTES, code_of, copy_bytes, torch_name
+from rltrace.testing.inside.trace import RltraceError, WrongUsage, open_given
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +61,7 @@ class Model:
 def model_of(name: str, megabytes: float = 0.0) -> Model:
     """A known model, with as many whole layers as make about `megabytes` (10⁶ bytes; 0: all), or
     the tensors of a safetensors file. Errors: `RltraceError`."""
-    known = packaged_toml("sync/bench/models.toml")
+    known = tomllib.loads(Path(__file__).with_name("models.toml").read_text("utf-8"))
     if name in known:
         return _scaled(name, known[name], megabytes)
     if not Path(name).exists():
@@ -104,7 +108,7 @@ def _of_file(path: Path) -> Model:
             if name != "__metadata__"
         }
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise RltraceError(f"{path} is no safetensors file: {error}", UNREADABLE) from error
+        raise RltraceError(f"{path} is no safetensors file: {error}") from error
     return Model(path.name, tensors)
 
 

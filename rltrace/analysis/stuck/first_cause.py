@@ -265,7 +265,8 @@ class _Case:
                 doing = "idle" if wait.kind in ("idle", "loop") else f"in {wait.function}"
                 said[process.role or process.child_of or "process", doing] += 1
         for (role, doing), n in said.most_common(5):
-            yield f"{n} {role} {doing}" if n > 1 else f"{role} {doing}"
+            plural = "es" if role.endswith("s") else "s"
+            yield f"{n} {role}{plural} {doing}" if n > 1 else f"{role} {doing}"
 
     def not_it(self) -> Iterator[str]:
         found = {one.stage for of in self.open.values() for one in of}

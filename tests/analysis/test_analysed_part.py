@@ -106,6 +106,8 @@ def steps(*numbers: int, begin: int = 0, open_: bool = False) -> list[tuple[Any,
         ([steps(0, 1, 2, open_=True), steps(0, 1, 2, begin=40)], [3]),  # all of it, after a crash
         ([steps(0, 0, 0)], [1]),  # a number that says nothing
         ([steps(0, 1, 2), steps(0, 1, 2, begin=1)], [3]),  # another rank
+        ([steps(0, 1, 2), steps(0, 1, 2, begin=20)], [3]),  # which began seconds later
+        ([steps(0, 1, 2), steps(0, begin=20, open_=True)], [3]),  # and hangs
     ],
 )
 def test_a_phase_begins_with_the_first_number_after_one_that_ended_well(

@@ -21,6 +21,7 @@ from rltrace.analysis.timeline.steps import Steps, steps_of
 from rltrace.trace.job_devices import AGENT, hidden_devices
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.read.clock_alignment import EVERYTHING, Reach, clock_time
+from rltrace.trace.read.row_filters import parts_of
 from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.schema import EVENT_TABLES
 from rltrace.trace.vocabulary import Stage, stage_of
@@ -182,7 +183,7 @@ class Watched:
         looked_at, self._looked_at = self._looked_at, (len(self._step_rows), begun)
         if looked_at != self._looked_at:
             rows = sorted([*self._step_rows, *begun], key=lambda row: row[1])
-            self.steps = steps_of(rows, (0, 0))
+            self.steps = steps_of(rows, (0, 0), parts_of(self.follower.processes))
 
 
 _CUMULATIVE = ("_joules", "_seconds")

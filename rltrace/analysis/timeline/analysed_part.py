@@ -14,7 +14,7 @@ from rltrace.analysis.timeline.steps import steps_of
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.processes import TracedProcess
-from rltrace.trace.read.row_filters import EVER_NS, Range
+from rltrace.trace.read.row_filters import EVER_NS, Range, each_once, parts_of
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import End, read_ends
 from rltrace.trace.run_dir import PROCESS_FAILED, RECORDING_STOPPED
@@ -52,7 +52,7 @@ _Step = tuple[int, int, int, int]  # number, start_ns, end_ns or -1, process
 
 def find_phases(run: OpenedRun) -> tuple[TrainingPhase, ...]:
     """The phases of the whole run, in order; none where it has no steps."""
-    rows = [row for row in run.step_rows() if row[0] >= 0]
+    rows = each_once([row for row in run.step_rows() if row[0] >= 0], {})  # any rank may go on
     cuts = [0, *_phase_begins(run, rows), len(rows)]
     parts = [rows[a:b] for a, b in pairwise(cuts) if a < b]
     begins_ns = [part[0][1] for part in parts]
@@ -172,7 +172,7 @@ def narrow(run: OpenedRun, asked: StepSelection | None) -> None:
 def _of_steps(run: OpenedRun, asked: StepSelection, of: Range) -> Range:
     """The steps asked for, of those in `of`. Errors: as `narrow`."""
     rows = [row for row in run.step_rows() if of.since_ns <= row[1] < of.until_ns]
-    found = steps_of(rows, (0, 0))
+    found = steps_of(rows, (0, 0), parts_of(run.processes))
     windows = () if found.whole_run else found.windows
     begun = sorted((start, number) for number, start in found.in_progress)
     gone = "" if run.dropped is None else "; the oldest were dropped to keep the run small"
@@ -223,7 +223,7 @@ def whole_steps(run: AnyRun) -> AnyRun:
         return run
     of = run.range or _WHOLE_RUN
     rows = [row for row in run.step_rows() if of.since_ns <= row[1] < of.until_ns]
-    found = steps_of(rows, (0, 0))
+    found = steps_of(rows, (0, 0), parts_of(run.processes))
     windows = () if found.whole_run else found.windows
     ended = [window for window in windows if window.end_ns <= stopped]
     if ended:

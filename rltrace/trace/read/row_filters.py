@@ -7,7 +7,7 @@ the range began counts where its process recorded anything later: else it was lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rltrace.trace.compact.stored_rows import Stored
+    from rltrace.trace.read.processes import TracedProcess
 
 EVER_NS = 1 << 62  # Unix ns of a moment in 2116: two can be subtracted and added
 
@@ -182,12 +183,13 @@ class Narrowed:
 
 
 # --- Whose steps count, where several processes record steps. The ranks of a learner each record
-# the same: the process with the most keeps the time. Another's count only where it recorded none,
-# as after a restart, when the learner is a new process. The views `steps` and `stages` have those
-# of one role and rank only: another rank that was late has done no step again.
+# the same: the process with the most keeps the time. Another's step counts where it recorded none,
+# and it is not the same step: its number is new, or that step was done again, by a process of the
+# same role and rank that began after that one's last step. A rank that was late does none again.
 
 _Ints = NDArray[np.int64]
 _Step = tuple[int, int, int, int]
+Parts = Mapping[int, tuple[str | None, int | None]]
 
 STEPS_THAT_COUNT = "steps_that_count"  # table: `process`, `start_ns` of the rows that `steps` has
 STEPS = f"""
@@ -199,20 +201,19 @@ WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns
 """
 
 _MARKED = f"""
-SELECT s.step, s.start_ns, s.end_ns, s.process, p.role, p.rank
-FROM raw_spans s LEFT JOIN processes p USING (process)
-WHERE s.stage = {int(Stage.STEP)} AND s.step >= 0 ORDER BY s.start_ns
+SELECT step, start_ns, end_ns, process FROM raw_spans
+WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns
 """
 
 
-def steps_that_count(database: duckdb.DuckDBPyConnection) -> pa.Table:
+def steps_that_count(
+    database: duckdb.DuckDBPyConnection, processes: Iterable[TracedProcess]
+) -> pa.Table:
     """The table, of a database with `raw_spans`. It has all steps of the keeper, ended or not."""
-    marked = database.execute(_MARKED).fetchall()
-    part = {process: (role, rank) for *_, process, role, rank in marked}
-    rows = [row[:4] for row in marked if None not in row[:4]]
+    rows = [row for row in database.execute(_MARKED).fetchall() if None not in row]
     if rows:
         keeper = _by_steps([row for row in rows if row[2] >= row[1]] or rows)[0]
-        rows = _that_count([row for row in rows if part[row[3]] == part[keeper]], keeper)
+        rows = _that_count(rows, keeper, parts_of(processes))
     found = sorted({(process, start) for _, start, _, process in rows})
     return table_of(found, "process", "start_ns")
 
@@ -225,10 +226,11 @@ def table_of(rows: Sequence[tuple[int, ...]], *names: str) -> pa.Table:
     return pa.table(dict(zip(names, columns, strict=True)))
 
 
-def _that_count(rows: list[_Step], keeper: int) -> list[_Step]:
+def _that_count(rows: list[_Step], keeper: int, parts: Parts) -> list[_Step]:
     """All of the keeper; another's open step only if no other has its number (it was redone)."""
     kept = [row for row in rows if row[3] == keeper]
-    kept += [row for row in one_clock([r for r in rows if r[2] >= r[1]]) if row[3] != keeper]
+    ended = [row for row in rows if row[2] >= row[1]]
+    kept += [row for row in one_clock(ended, parts) if row[3] != keeper]
     numbers = {row[0] for row in kept}
     for row in rows:
         if row[2] < row[1] and row[0] not in numbers:
@@ -244,11 +246,37 @@ def _by_steps(rows: list[_Step]) -> list[int]:
     return found
 
 
-def one_clock(rows: list[_Step]) -> list[_Step]:
+def parts_of(processes: Iterable[TracedProcess]) -> Parts:
+    return {process.number: (process.role, process.rank) for process in processes}
+
+
+def each_once(rows: list[_Step], parts: Parts) -> list[_Step]:
+    """Rows `(step, start_ns, end_ns or -1, process)` without those of steps that a process with
+    more of them has, too. `parts` are role and rank by process."""
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    number, process = table[:, 0], table[:, 3]
+    order = np.argsort(process, kind="stable")
+    starts = np.flatnonzero(np.diff(process[order], prepend=-2))
+    kept = np.zeros(len(rows), np.bool_)
+    found: list[tuple[object, int, int, _Ints]] = []  # part, first start, last end, numbers
+    for places in sorted(np.split(order, starts)[1:], key=len, reverse=True):
+        mine, part = places, parts.get(int(process[places[0]]))
+        since, until = int(table[mine, 1].min()), int(table[mine, 1:3].max())
+        for other, first, last, numbers in found:
+            if part != other or (since < last and first < until):
+                mine = mine[~np.isin(number[mine], numbers)]
+        if len(mine):
+            found.append((part, since, until, number[mine]))
+            kept[mine] = True
+    return [row for row, counts in zip(rows, kept.tolist(), strict=True) if counts]
+
+
+def one_clock(rows: list[_Step], parts: Parts) -> list[_Step]:
     """Of rows `(step, start_ns, end_ns, process)` of ended steps, by start, those that count. They
-    do not overlap: one is cut where the next of its process begins."""
+    do not overlap: one is cut where the next of its process begins. `parts` as in `each_once`."""
     if not rows:
         return []
+    rows = each_once(rows, parts)
     table = np.array(rows, np.int64)
     kept = np.zeros((0, 4), np.int64)
     for one in _by_steps(rows):

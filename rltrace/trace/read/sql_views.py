@@ -217,7 +217,7 @@ class Tables(ABC):
             self._database.register(name, regrouped(self._database, self._step_starts))
         elif name == STEPS_THAT_COUNT:
             self._make_for("raw_spans")
-            self._database.register(name, steps_that_count(self._database))
+            self._database.register(name, steps_that_count(self._database, self.processes))
         elif name == ids.BASELINE:
             query = ids.baseline_query(self.processes)
             self._execute(f"CREATE OR REPLACE TABLE {name} AS {query}")

@@ -26,21 +26,24 @@ def supervised(steps):
         with rltrace.step(n), rltrace.span("train"):
             time.sleep(0.01)
 
-def reinforced(steps, of, fails=-1):
+def reinforced(steps, of, fails=-1, worth=1.0):
     for n in range(steps):
         with rltrace.step(n):
             with rltrace.span("rollout"):
                 for i in range(2):
-                    with rltrace.trajectory(f"{of}{n}-{i}", group=f"{of}{n}") as sample:
+                    where = {"group": f"{of}{n}", "version": n}
+                    with rltrace.trajectory(f"{of}{n}-{i}", **where) as sample:
                         time.sleep(0.003)
                         sample.finish("stop", response_tokens=5)
-                    rltrace.reward(f"{of}{n}-{i}", float(i))
+                    rltrace.reward(f"{of}{n}-{i}", worth * i)
             if n == fails:
                 raise ValueError("no more")
             with rltrace.span("train"):
                 time.sleep(0.005)
             for i in range(2):
-                rltrace.use(f"{of}{n}-{i}", "trained", tokens=5)
+                rltrace.use(f"{of}{n}-{i}", "trained", tokens=5, version=n)
+            with rltrace.weight_update(n + 1, bytes=9):
+                pass
 
 exec(sys.argv[1])
 """
@@ -80,9 +83,35 @@ def test_figures_are_of_the_last_training_of_several(
 
 
 def test_a_job_that_failed_and_began_again_did_its_steps_again(tmp_path: Path) -> None:
-    found = traced(tmp_path, 'reinforced(5, "a", fails=3)', 'reinforced(6, "b")')
+    found = traced(tmp_path, 'reinforced(5, "a", fails=3)', 'reinforced(6, "a")')
     assert [one["steps"] for one in found["steps"]["phases"]] == [6]
     assert (found["run"]["phase"], found["steps"]["repeated"]) == (0, 3)
+    # The ids, the versions and the process of the first try are not those of the second.
+    assert (found["goodput"]["generated_samples"], found["syncs"]["updates"]) == (20, 9)
+    assert [one["kind"] for one in found["health"]["alarms"]] == ["restart", "failed process"]
+    assert [pool["devices"] for pool in found["cascade"]["pools"]] == [1]
+    run = rltrace.open_run(tmp_path / "run")
+    assert run.sql("SELECT count(*), min(lag), max(lag) FROM lags").fetchall() == [(18, 0, 0)]
+    groups = 'SELECT count(*) FROM grouped_trajectories GROUP BY "group"'
+    assert run.sql(groups).fetchall() == [(2,)] * 10
+
+
+@pytest.mark.parametrize("again", ["; ", "' '"], ids=["in one process", "in two"])
+def test_ids_that_come_again_in_another_training_are_of_other_samples(
+    tmp_path: Path, again: str
+) -> None:
+    first, second = 'reinforced(3, "a", worth=9.0)', 'reinforced(4, "a")'
+    script = [first + again + second] if again == "; " else [first, second]
+    found = traced(tmp_path, *script)
+    assert (found["run"]["phase"], found["goodput"]["generated_samples"]) == (2, 8)
+    assert [(one["reward"], one["rewards"]) for one in found["reward"]["points"]] == [(0.5, 2)] * 4
+    assert "ids" not in [one["kind"] for one in found["health"]["alarms"]]
+    run = rltrace.open_run(tmp_path / "run")
+    assert run.sql("SELECT count(*), max(lag) FROM lags").fetchall() == [(14, 0)]
+    run = rltrace.open_run(tmp_path / "run")
+    narrow(run, None)
+    assert run.sql("SELECT count(*), max(lag) FROM lags").fetchall() == [(8, 0)]
+    assert run.sql("SELECT count(*), max(reward) FROM sample_rewards").fetchall() == [(8, 1.0)]
 
 
 def steps(*numbers: int, begin: int = 0, open_: bool = False) -> list[tuple[Any, ...]]:

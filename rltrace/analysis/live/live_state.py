@@ -215,7 +215,7 @@ def window_of(
     breakdown = break_down(activity_since(run, recorded, shown[0].start_ns), of_shown)
     steady = list(without_stalls(of_shown, breakdown).steady)
     since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
-    tables = KeptTables(run.database, run.follower, recorded, run.step_starts_ns)
+    tables = KeptTables(run, recorded)
     start_ns, end_ns, tokens = columns_of(tables, GENERATED, "start_ns", "end_ns", "tokens")
     generated = end_ns, np.maximum(tokens, 0)
     trained = columns_of(tables, _TRAINED_ROWS, "time_ns", "tokens")

@@ -1,8 +1,9 @@
 """Which rows count: possible times and counts, ranges of time, and the steps of which process.
 
 Of a range is what began in it, and what was going on when it began. A sample that was used in it
-is, whenever it was generated and judged, so that its lag is known. A row that was still open when
-the range began counts where its process recorded anything later: else it was lost long before.
+is, whenever it was generated and judged since the job began, or began again, so that its lag is
+known. A row that was still open when the range began counts where its process recorded anything
+later: else it was lost long before.
 """
 
 from __future__ import annotations
@@ -99,11 +100,14 @@ class Range:
 
 
 class Narrowed:
-    """Makes the tables of a range in `database`, of `stored` rows."""
+    """Makes the tables of a range in `database`, of `stored` rows; `begins` as `job_begins`."""
 
-    def __init__(self, database: duckdb.DuckDBPyConnection, stored: Stored, of: Range) -> None:
+    def __init__(
+        self, database: duckdb.DuckDBPyConnection, stored: Stored, of: Range, begins: list[int]
+    ) -> None:
         self._database, self._stored, self._of = database, stored, of
         self._manifest = stored.manifest
+        self._begins = begins
 
     def make(self, name: str) -> None:
         """Makes `recorded_<name>`."""
@@ -158,11 +162,13 @@ class Narrowed:
 
     @cached_property
     def _is_used(self) -> str:
-        """Whether the sample of a row was used in the range."""
+        """Whether the sample of a row was used in the range; before the job began again an id is
+        another's."""
         within = f"trajectory <> -1 AND {self._within(TABLES['uses'])}"
         rows = f"SELECT DISTINCT trajectory FROM ({self._near('uses')}) WHERE {within}"
         self._database.execute(f"CREATE OR REPLACE TABLE range_used AS {rows}")
-        return "trajectory IN (FROM range_used)"
+        since = max((ns for ns in self._begins if ns <= self._of.since_ns), default=0)
+        return f"(start_ns >= {since} AND trajectory IN (FROM range_used))"
 
     def _add_earlier(self, name: str) -> None:
         """Adds what belongs to the samples that were used, from the parts before, back to the first
@@ -269,6 +275,25 @@ def each_once(rows: list[_Step], parts: Parts) -> list[_Step]:
             found.append((part, since, until, number[mine]))
             kept[mine] = True
     return [row for row, counts in zip(rows, kept.tolist(), strict=True) if counts]
+
+
+def job_begins(rows: list[_Step], processes: Iterable[TracedProcess]) -> list[int]:
+    """When the job of such rows, by start, began again (Unix ns): a step came again, in another
+    process, or from the first one on. An id, or a version, is another's then."""
+    started_ns = {process.number: process.start_ns for process in processes}
+    rows = each_once([row for row in rows if row[0] >= 0], {})
+    found, numbers, first, reached_ns = list[int](), set[int](), 0, 0
+    ended, by = True, -1
+    for step, start_ns, end_ns, process in rows:
+        if step in numbers and (process != by or step <= first < max(numbers)):
+            # What a step that never ended left may have begun until its process was over.
+            last_ns = started_ns.get(process, 0) if process != by else start_ns
+            found.append(min(start_ns, reached_ns if ended else max(reached_ns, last_ns)))
+            numbers.clear()
+        first = first if numbers else step
+        numbers.add(step)
+        reached_ns, ended, by = max(reached_ns, start_ns, end_ns), end_ns >= 0, process
+    return found
 
 
 def one_clock(rows: list[_Step], parts: Parts) -> list[_Step]:

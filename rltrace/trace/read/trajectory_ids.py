@@ -11,8 +11,9 @@ of samples rewarded together, so an id is taken apart into rounds where the trac
 Where samples begin in a later step (or version, where no step is known) and nobody recorded their
 use, such a group is taken for one while it is no larger than others; else its group is unknown.
 
-A sample's id is over once it has met the learner: what comes later is of another sample. Where a
-use came before its generation had ended, as in a job that generates ahead, the id is unknown.
+A sample's id is over once it has met the learner, and each id once the job began again (after a
+crash, or with its next training): what comes later is of another. Where a use came before its
+generation had ended, as in a job that generates ahead, the id is unknown.
 
 Where no reward differs, a group-relative advantage (GRPO, RLOO) is zero; one of another baseline
 need not be (`BASELINE`). Rewards are compared component by component: that components cancel out
@@ -30,7 +31,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rltrace.trace.read.row_filters import table_of
+from rltrace.trace.read.row_filters import OF_SAMPLES, table_of
 from rltrace.trace.vocabulary import Fate, Outcome, Stage
 
 if TYPE_CHECKING:
@@ -128,9 +129,11 @@ class _Round:
         self.last_use = _of(max, self.last_use, one.last_use)
 
 
-def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]]) -> pa.Table:
+def regrouped(
+    database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]], begins: list[int]
+) -> pa.Table:
     """The table, of a database with `raw_trajectories` and `raw_uses`. `starts` gives when the
-    steps began (Unix ns, in order), and is asked only where it matters."""
+    steps began (Unix ns, in order), and is asked only where it matters; `begins`: `job_begins`."""
     # An id of one round of overlapping samples, as almost all are, needs no further look.
     if database.execute(_SUSPECT).fetchone() is None:
         return table_of([], *_REGROUPED)
@@ -144,18 +147,20 @@ def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int
         rest = f"{_CANDIDATES} SELECT samples FROM seen WHERE again IS NOT TRUE"
         return [n for (n,) in database.execute(rest).fetchall()]
 
-    return table_of(told_apart([GroupedSample(*row) for row in found], starts, sizes), *_REGROUPED)
+    samples = [GroupedSample(*row) for row in found]
+    return table_of(told_apart(samples, starts, begins, sizes), *_REGROUPED)
 
 
 def told_apart(
-    samples: list[GroupedSample], starts: Callable[[], list[int]], sizes: Callable[[], list[int]]
-) -> list[tuple[int, int, int]]:
+    samples: list[GroupedSample], starts: Callable[[], list[int]], begins: list[int],
+    sizes: Callable[[], list[int]],
+) -> list[tuple[int, int, int]]:  # fmt: skip
     """`(trajectory, group, round)` of those whose group is not what they say. `samples` are those
     of ids that may come again, by id and start; `sizes`: how many samples the other ids have."""
     starts = cache(starts)
     rounds: list[_Round] = []
     for _, of_id in groupby(samples, lambda one: one.group):
-        rounds += _rounds(list(of_id), starts)
+        rounds += _rounds(list(of_id), starts, begins)
     usual = 0  # how large nearly all groups are of which nothing is open
     if any(one.open for one in rounds):
         known = sorted(sizes() + [len(one.samples) for one in rounds if not one.open])
@@ -169,14 +174,16 @@ def told_apart(
     ]
 
 
-def _rounds(samples: list[GroupedSample], starts: Callable[[], list[int]]) -> Iterator[_Round]:
+def _rounds(
+    samples: list[GroupedSample], starts: Callable[[], list[int]], job: list[int]
+) -> Iterator[_Round]:
     """The rounds of one id, whose samples come in the order in which they began."""
     later: int | None = None
     for one in reversed(samples):
         later = one.used_after = _of(min, later, one.first_use)
     now = _Round()
     for one in samples:
-        begins = now.samples and _begins(now, one, starts)
+        begins = now.samples and _begins(now, one, starts, job)
         if begins:
             yield now
             now = _Round(now.number + 1)
@@ -186,8 +193,12 @@ def _rounds(samples: list[GroupedSample], starts: Callable[[], list[int]]) -> It
     yield now
 
 
-def _begins(now: _Round, one: GroupedSample, starts: Callable[[], list[int]]) -> bool | None:
+def _begins(
+    now: _Round, one: GroupedSample, starts: Callable[[], list[int]], job: list[int]
+) -> bool | None:
     """Whether a round begins with a sample; None: it may."""
+    if bisect_right(job, now.samples[-1].began_ns) < bisect_right(job, one.began_ns):
+        return True
     if now.known_ns is not None and now.known_ns < one.began_ns:
         return True
     if one.began_ns < now.ended_ns:
@@ -215,14 +226,21 @@ def _of(which: Callable[[int, int], int], a: int | None, b: int | None) -> int |
     return b if a is None else a if b is None else which(a, b)
 
 
-TABLES = {"trajectories": "start_ns", "rewards": "start_ns", "uses": "time_ns"}
+TABLES = {**dict.fromkeys(OF_SAMPLES, "start_ns"), "uses": "time_ns"}
 """The tables with ids of samples, and the moment that says which sample of an id a row is of."""
 
-_ENDS = """
-SELECT {} FROM recorded_trajectories t JOIN (
+JOB_BEGINS = "job_begins"
+"""Table: `since_ns`, `job`: when the job began, as number 0, and when it began again."""
+
+_ENDS = f"""
+SELECT {{}} FROM recorded_trajectories t JOIN (
     SELECT trajectory, min(time_ns) AS met_ns FROM recorded_uses
-    WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory) USING (trajectory)
-WHERE start_ns > met_ns {}
+    WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory
+    UNION ALL
+    SELECT trajectory, since_ns - 1 FROM {JOB_BEGINS} JOIN (
+        SELECT trajectory, min(start_ns) AS first_ns FROM recorded_trajectories
+        WHERE start_ns > 0 AND trajectory <> -1 GROUP BY trajectory) ON since_ns > first_ns
+) USING (trajectory) WHERE start_ns > met_ns {{}}
 """
 _FIND = f"""
 CREATE OR REPLACE TABLE repeated_ids AS
@@ -232,7 +250,9 @@ events AS (
     FROM recorded_trajectories WHERE start_ns > 0 AND trajectory IN (FROM ids)
     UNION ALL
     SELECT trajectory, time_ns, NULL, true
-    FROM recorded_uses WHERE time_ns > 0 AND trajectory IN (FROM ids)),
+    FROM recorded_uses WHERE time_ns > 0 AND trajectory IN (FROM ids)
+    UNION ALL
+    SELECT trajectory, since_ns - 1, NULL, true FROM ids, {JOB_BEGINS} WHERE job > 0),
 after AS (
     SELECT *, NOT is_use AND coalesce(lag(is_use) OVER of_id, true) AS begins
     FROM events WINDOW of_id AS (PARTITION BY trajectory ORDER BY at_ns, is_use)),
@@ -240,13 +260,18 @@ numbered AS (
     SELECT *, count(*) FILTER (begins) OVER so_far AS number,
            max(end_ns) OVER so_far AS ended_ns
     FROM after WINDOW so_far AS (PARTITION BY trajectory ORDER BY at_ns, is_use)),
-unclear AS (SELECT DISTINCT trajectory FROM numbered WHERE is_use AND at_ns < ended_ns)
-SELECT trajectory, at_ns AS since_ns, (hash(trajectory, number) >> 1)::BIGINT AS id
-FROM numbered WHERE begins AND number > 1 AND trajectory NOT IN (FROM unclear)
+unclear AS (SELECT DISTINCT trajectory FROM numbered WHERE is_use AND at_ns < ended_ns),
+begun AS (
+    SELECT trajectory, at_ns, number,
+           row_number() OVER (PARTITION BY trajectory, job ORDER BY at_ns) > 1 AS in_job
+    FROM numbered ASOF JOIN {JOB_BEGINS} ON at_ns >= since_ns WHERE begins)
+SELECT trajectory, at_ns AS since_ns, (hash(trajectory, number) >> 1)::BIGINT AS id, in_job
+FROM begun WHERE number > 1 AND trajectory NOT IN (FROM unclear)
 UNION ALL
-SELECT trajectory, 0, -1 FROM unclear
+SELECT trajectory, 0, -1, true FROM unclear
 """
-"""Table: from a moment on rows of an id are of the sample `id` (-1: unknown)."""
+"""Table: from a moment on rows of an id are of the sample `id` (-1: unknown); `in_job`: the id was
+there already since the job began, or began again."""
 
 
 def tell_samples_apart(database: duckdb.DuckDBPyConnection) -> bool:

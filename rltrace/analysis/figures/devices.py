@@ -19,7 +19,7 @@ import numpy as np
 from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, run_before, union
 from rltrace.analysis.timeline.process_intervals import Activity
 from rltrace.analysis.timeline.stage_chains import Seconds
-from rltrace.trace.job_devices import AGENT, held_devices, listed
+from rltrace.trace.job_devices import AGENT, cores_of, held_devices, listed
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.row_filters import EVER_NS
 from rltrace.trace.read.run import OpenedRun
@@ -68,11 +68,7 @@ def count_devices(run: Described) -> Devices:
         return Devices(GPU, len(held), name, f"those {how}")
     if installed and not (given and given.count([]) == len(given)):
         return Devices(GPU, len(installed), name, "all that NVML sees on its nodes")
-    cores: dict[str, int] = {}
-    for process in run.processes:
-        count = process.facts.get("cores")
-        if isinstance(count, int) and count > 0:
-            cores[process.node] = max(count, cores.get(process.node, 0))
+    cores = cores_of(run.processes)
     stated = (run.meta.get("settings") or {}).get("cores")
     if not cores and isinstance(stated, int):
         cores[str(run.meta.get("node"))] = stated

@@ -61,7 +61,8 @@ class RunFacts:
     names the log that an imported run was made of (empty: traced), whose `durations_only` had no
     begins; where it `is_log`, no run was kept, and `path` is the log's. It shows `phase` of
     `StepsSummary.phases` (0: there is no other). `no_rollout`: what it does where it is no RL (else
-    empty). `token_ids` is whether the run holds those of samples, None: nobody asked. `as_of`: until when a run that goes on is known."""
+    empty). `token_ids` is whether the run holds those of samples, None: nobody asked. `as_of`:
+    until when a run that goes on is known."""
 
     id: str
     path: str

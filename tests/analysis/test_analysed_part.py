@@ -133,6 +133,8 @@ def steps(*numbers: int, begin: int = 0, open_: bool = False) -> list[tuple[Any,
         ([steps(0, 1, 2), steps(0, begin=40, open_=True)], [3, 0]),
         ([steps(0, 1, 2), steps(1, 2, 3, begin=40)], [4]),  # from a checkpoint
         ([steps(0, 1, 2, open_=True), steps(0, 1, 2, begin=40)], [3]),  # all of it, after a crash
+        ([steps(0), steps(0, 1, 2, begin=40)], [1, 3]),
+        ([steps(0, open_=True), steps(0, 1, 2, begin=40)], [3]),
         ([steps(0, 0, 0)], [1]),  # a number that says nothing
         ([steps(0, 1, 2), steps(0, 1, 2, begin=1)], [3]),  # another rank
         ([steps(0, 1, 2), steps(0, 1, 2, begin=20)], [3]),  # which began seconds later

@@ -27,8 +27,8 @@ _RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
 
 # --- trainings that follow each other in one run, as two trainers in a script, or `sft && grpo`
 # A step whose number is that of the first one, or less, begins a phase if what was before had come
-# further and ended well: no step is left open, and no process of it failed. Else work is done
-# again: from a checkpoint, or all of it after a crash.
+# further, or was of another process, and ended well: no step is left open, and no process of it
+# failed. Else work is done again: from a checkpoint, or all of it after a crash.
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ def find_phases(run: OpenedRun) -> tuple[TrainingPhase, ...]:
 
 def _phase_begins(run: OpenedRun, rows: list[_Step]) -> Iterator[int]:
     """The places of rows, which are in order of their start, at which another phase begins."""
-    number, end = np.array([(row[0], row[2]) for row in rows], np.int64).reshape(-1, 2).T
-    further = number > number[:1]
+    number, _, end, process_of = np.array(rows, np.int64).reshape(-1, 4).T
+    further = (number > number[:1]) | (process_of != process_of[:1])
     again = (number <= number[:1]) & (np.cumsum(further) > 0)
     if not again.any():  # as in nearly all runs
         return
@@ -79,7 +79,8 @@ def _phase_begins(run: OpenedRun, rows: list[_Step]) -> Iterator[int]:
     reached, since = np.maximum.accumulate(end), 0
     for place in range(int(np.argmax(again)), len(rows)):
         (last, _, _, by), (step, start_ns, _, process) = rows[place - 1], rows[place]
-        if step > rows[since][0] or last == rows[since][0] or reached[place - 1] > start_ns:
+        same = last == rows[since][0] and by == process  # a number that says nothing
+        if step > rows[since][0] or same or reached[place - 1] > start_ns:
             continue
         lasts = takewhile(lambda at: number[at] == number[at + 1], range(place - 2, since, -1))
         ended = all(end[at] >= 0 for at in (place - 1, *lasts))

@@ -114,6 +114,13 @@ class KeptTables(Tables):
         columns = {of: pa.array(values) for of, values in rows.columns.items()}
         self._database.register(f"recorded_{name}", pa.table(columns))
 
+    def spans_of_training(self) -> Rows:
+        """The spans; those that are an evaluation's are of that stage."""
+        spans = self._rows["spans"]
+        if not (spans["stage"] == Stage.EVAL).any():
+            return spans
+        return Rows({name: np.asarray(v) for name, v in self.ask_columns("from raw_spans").items()})
+
     def _step_starts(self) -> list[int]:
         return self._run.step_starts_ns
 

@@ -53,7 +53,7 @@ def cores_of(processes: Sequence[TracedProcess]) -> dict[str, int]:
     the agent that it started, to a core of its own. Runs of 0.1 have a number (`cores`) only."""
     masks, found = dict[str, int](), dict[str, int]()
     for facts, node in ((one.facts, one.node) for one in processes):
-        masks[node] = masks.get(node, 0) | int(facts.get("cpus") or "0", 16)
+        masks[node] = masks.get(node, 0) | int(str(facts.get("cpus") or 0), 16)
         found[node] = max(found.get(node, 0), masks[node].bit_count(), facts.get("cores") or 0)
     return {node: count for node, count in found.items() if count}
 

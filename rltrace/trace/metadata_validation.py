@@ -50,10 +50,6 @@ def _are_trainings(value: object) -> bool:
     )
 
 
-def _is_mask(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{1,1024}", value) is not None
-
-
 _Kinds = Mapping[str, tuple[Kind, str]]
 
 _WHOLE, _TEXT = (is_whole, "no whole number"), (_of(str), "no text")
@@ -73,7 +69,7 @@ PROCESS: _Kinds = {
     **dict.fromkeys(("argv", "hooks"), _LIST),
     **dict.fromkeys(("settings", "versions", "recording-stopped"), _TABLE),
     "clock": (_is_clock, "no pair of times"),
-    "cpus": (_is_mask, "no mask"),
+    "cpus": (lambda said: bool(re.fullmatch("[0-9a-f]{1,1024}", str(said))), "no mask"),
     "reward_weights": (_is_numbers, "no table of numbers"),
     "trainings": (_are_trainings, "no list of trainings"),
 }  # what the file of a process states

@@ -266,12 +266,11 @@ def _places(run: OpenedRun, workers: Collection[int]) -> dict[int, tuple[str, ..
     left: dict[tuple[object, object], list[int]] = defaultdict(list)
     for one in sorted(run.processes, key=lambda process: process.start_ns):
         if one.number in workers:
-            of_part = left[one.role, one.rank]
-            free = (p for p in of_part if over_ns.get(p, EVER_NS) < one.start_ns)
-            if (before := next(free, None)) is not None:
-                of_part.remove(before)
-            of_part.append(one.number)
-            found[one.number] = (f"process {one.number}",) if before is None else found[before]
+            beside = left[one.role, one.rank]
+            over = (p for p in beside if over_ns.get(p, EVER_NS) < one.start_ns)
+            free = next(over, one.number)
+            found[one.number] = found.get(free, (f"process {free}",))
+            beside[:] = [p for p in beside if p != free] + [one.number]
     return found
 
 

@@ -132,16 +132,12 @@ class Narrowed:
 
     def _within(self, table: Table) -> str:
         since, until, marker = self._of.since_ns, self._of.until_ns, table.columns[0].name
-        if table is CAPTURED_TOKENS:
-            return f"(start_ns < {until} AND (start_ns >= {since} OR {self._is_used}))"
-        if table.find("end_ns") < 0:
-            return f'"{marker}" >= {since} AND "{marker}" < {until}'
-        of_time = (
-            f"(start_ns < {until} AND (start_ns >= {since} OR end_ns >= {since} "
-            f"OR (end_ns = -1 AND {self._is_alive})))"
-        )
+        counts = [f'"{marker}" >= {since}']
+        if table.find("end_ns") >= 0:
+            counts.append(f"end_ns >= {since} OR (end_ns = -1 AND {self._is_alive})")
         if table.name in OF_SAMPLES:
-            return f"(start_ns < {until} AND ({of_time} OR {self._is_used}))"
+            counts.append(self._is_used)
+        of_time = f'("{marker}" < {until} AND ({" OR ".join(counts)}))'
         if table.name != "spans":
             return of_time
         first, last = self._of.first_step, self._of.last_step
@@ -215,13 +211,15 @@ WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns
 def steps_that_count(
     database: duckdb.DuckDBPyConnection, processes: Iterable[TracedProcess]
 ) -> pa.Table:
-    """The table, of a database with `raw_spans`. It has all steps of the keeper, ended or not."""
-    rows = [row for row in database.execute(_MARKED).fetchall() if None not in row]
-    if rows:
-        keeper = _by_steps([row for row in rows if row[2] >= row[1]] or rows)[0]
-        rows = _that_count(rows, keeper, parts_of(processes))
-    found = sorted({(process, start) for _, start, _, process in rows})
-    return table_of(found, "process", "start_ns")
+    """The table, of a database with `raw_spans`. A step that never ended is there unless another of
+    its number did."""
+    marked = [row for row in database.execute(_MARKED).fetchall() if None not in row]
+    rows = each_once(marked, parts_of(processes))
+    ended = {step for step, start, end, _ in rows if end >= start}
+    kept = (row for row in rows if row[2] >= row[1] or row[0] not in ended)
+    return table_of(
+        sorted((process, start) for _, start, _, process in kept), "process", "start_ns"
+    )
 
 
 def table_of(rows: Sequence[tuple[int, ...]], *names: str) -> pa.Table:
@@ -230,26 +228,6 @@ def table_of(rows: Sequence[tuple[int, ...]], *names: str) -> pa.Table:
 
     columns = np.array(rows, np.int64).reshape(-1, len(names)).T
     return pa.table(dict(zip(names, columns, strict=True)))
-
-
-def _that_count(rows: list[_Step], keeper: int, parts: Parts) -> list[_Step]:
-    """All of the keeper; another's open step only if no other has its number (it was redone)."""
-    kept = [row for row in rows if row[3] == keeper]
-    ended = [row for row in rows if row[2] >= row[1]]
-    kept += [row for row in one_clock(ended, parts) if row[3] != keeper]
-    numbers = {row[0] for row in kept}
-    for row in rows:
-        if row[2] < row[1] and row[0] not in numbers:
-            numbers.add(row[0])
-            kept.append(row)
-    return kept
-
-
-def _by_steps(rows: list[_Step]) -> list[int]:
-    """The processes, that with the most steps first."""
-    process, count = np.unique(np.array([row[3] for row in rows], np.int64), return_counts=True)
-    found: list[int] = process[np.lexsort((process, -count))].tolist()
-    return found
 
 
 def parts_of(processes: Iterable[TracedProcess]) -> Parts:
@@ -277,36 +255,41 @@ def each_once(rows: list[_Step], parts: Parts) -> list[_Step]:
     return [row for row, counts in zip(rows, kept.tolist(), strict=True) if counts]
 
 
-def job_begins(rows: list[_Step], processes: Iterable[TracedProcess]) -> list[int]:
-    """When the job of such rows, by start, began again (Unix ns): a step came again, in another
-    process, or from the first one on. An id, or a version, is another's then."""
-    started_ns = {process.number: process.start_ns for process in processes}
-    rows = each_once([row for row in rows if row[0] >= 0], {})
-    found, numbers, first, reached_ns = list[int](), set[int](), 0, 0
-    ended, by = True, -1
-    for step, start_ns, end_ns, process in rows:
-        if step in numbers and (process != by or step <= first < max(numbers)):
-            # What a step that never ended left may have begun until its process was over.
-            last_ns = started_ns.get(process, 0) if process != by else start_ns
-            found.append(min(start_ns, reached_ns if ended else max(reached_ns, last_ns)))
+def begun_again(rows: list[_Step]) -> list[int]:
+    """Places of such rows, by start, at which a step came again, or an earlier one: in another
+    process, or from the first on. A number that is always the same says nothing."""
+    found, numbers, first = list[int](), set[int](), 0
+    for place, (step, _, _, process) in enumerate(rows):
+        again = step in numbers or (bool(numbers) and step < first)
+        if again and (process != rows[place - 1][3] or step <= first < max(numbers)):
+            found.append(place)
             numbers.clear()
         first = first if numbers else step
         numbers.add(step)
-        reached_ns, ended, by = max(reached_ns, start_ns, end_ns), end_ns >= 0, process
+    return found
+
+
+def job_begins(rows: list[_Step], processes: Iterable[TracedProcess]) -> list[int]:
+    """When the job began again (Unix ns): an id, or a version, is another's then."""
+    started_ns, found = {one.number: one.start_ns for one in processes}, list[int]()
+    rows = each_once([row for row in rows if row[0] >= 0], {})
+    for place in begun_again(rows):
+        (_, start_ns, _, process), (*_, end_ns, by) = rows[place], rows[place - 1]
+        last_ns = max(max(row[1:3]) for row in rows[:place])
+        if end_ns < 0:  # what such a step began may be later than itself
+            last_ns = start_ns if by == process else max(last_ns, started_ns.get(process, 0))
+        found.append(min(start_ns, last_ns))
     return found
 
 
 def one_clock(rows: list[_Step], parts: Parts) -> list[_Step]:
     """Of rows `(step, start_ns, end_ns, process)` of ended steps, by start, those that count. They
     do not overlap: one is cut where the next of its process begins. `parts` as in `each_once`."""
-    if not rows:
-        return []
-    rows = each_once(rows, parts)
-    table = np.array(rows, np.int64)
+    table = np.array(each_once(rows, parts), np.int64).reshape(-1, 4)
     kept = np.zeros((0, 4), np.int64)
-    for one in _by_steps(rows):
-        mine = table[table[:, 3] == one]
-        mine = _cut_where_the_next_begins(mine)
+    process, count = np.unique(table[:, 3], return_counts=True)
+    for one in process[np.lexsort((process, -count))]:
+        mine = _cut_where_the_next_begins(table[table[:, 3] == one])
         before = np.searchsorted(kept[:, 1], mine[:, 2], side="left")
         free = np.searchsorted(kept[:, 2], mine[:, 1], side="right") == before
         kept = np.concatenate([kept, mine[free]])

@@ -221,9 +221,8 @@ class Tables(ABC):
         """Makes what is named, and before it what that is made of."""
         table = name.partition("_")[2]
         if name == ids.NAME:
-            self._make_for("raw_trajectories raw_uses")
-            of = self._database, self._step_starts, self._job_begins()
-            self._database.register(name, regrouped(*of))
+            self._make_for(f"raw_trajectories raw_uses {ids.JOB_BEGINS}")
+            self._database.register(name, regrouped(self._database, self._step_starts))
         elif name == ids.JOB_BEGINS:
             begins = [*enumerate([0, *self._job_begins()])]
             self._database.register(name, table_of(begins, "job", "since_ns"))

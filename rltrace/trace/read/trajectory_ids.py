@@ -58,6 +58,9 @@ GROUPED = (
 )
 """Views: `raw_trajectories` and `trajectories` with these groups."""
 
+JOB_BEGINS = "job_begins"
+"""Table: `since_ns`, `job`: when the job began, as number 0, and when it began again."""
+
 ADVANTAGE_KNOWN = (int(Fate.TRAINED), int(Fate.ZERO_ADVANTAGE))
 """Fates of samples whose group was complete."""
 _SUSPECT = f"""
@@ -79,7 +82,8 @@ u AS (
     SELECT trajectory, min(time_ns) FILTER (fate IN {ADVANTAGE_KNOWN}) AS known_ns,
            min(nullif(step, -1)) AS first_use, max(nullif(step, -1)) AS last_use
     FROM raw_uses WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory),
-j AS (SELECT * FROM s LEFT JOIN u USING (trajectory)),
+j AS (SELECT * FROM s LEFT JOIN u USING (trajectory) ASOF JOIN {JOB_BEGINS} b
+      ON began_ns >= b.since_ns),
 apart AS (
     SELECT *, began_ns >= max(greatest(began_ns, ended_ns)) OVER (
         PARTITION BY g ORDER BY began_ns, trajectory
@@ -106,6 +110,7 @@ class GroupedSample:
     known_ns: int | None
     first_use: int | None
     last_use: int | None
+    job: int  # how often the job had begun again
     used_after: int | None = None  # earliest step that used this one or a later one of its id
 
 
@@ -129,17 +134,15 @@ class _Round:
         self.last_use = _of(max, self.last_use, one.last_use)
 
 
-def regrouped(
-    database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]], begins: list[int]
-) -> pa.Table:
-    """The table, of a database with `raw_trajectories` and `raw_uses`. `starts` gives when the
-    steps began (Unix ns, in order), and is asked only where it matters; `begins`: `job_begins`."""
+def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]]) -> pa.Table:
+    """The table, of a database with `raw_trajectories`, `raw_uses` and `JOB_BEGINS`. `starts` gives
+    when the steps began (Unix ns, in order), and is asked only where it matters."""
     # An id of one round of overlapping samples, as almost all are, needs no further look.
     if database.execute(_SUSPECT).fetchone() is None:
         return table_of([], *_REGROUPED)
     found = database.execute(
         f"{_CANDIDATES} SELECT trajectory, g, began_ns, ended_ns, version, known_ns, first_use,"
-        " last_use FROM j WHERE g IN (SELECT g FROM seen WHERE again)"
+        " last_use, job FROM j WHERE g IN (SELECT g FROM seen WHERE again)"
         " ORDER BY g, began_ns, trajectory"
     ).fetchall()
 
@@ -147,20 +150,18 @@ def regrouped(
         rest = f"{_CANDIDATES} SELECT samples FROM seen WHERE again IS NOT TRUE"
         return [n for (n,) in database.execute(rest).fetchall()]
 
-    samples = [GroupedSample(*row) for row in found]
-    return table_of(told_apart(samples, starts, begins, sizes), *_REGROUPED)
+    return table_of(told_apart([GroupedSample(*row) for row in found], starts, sizes), *_REGROUPED)
 
 
 def told_apart(
-    samples: list[GroupedSample], starts: Callable[[], list[int]], begins: list[int],
-    sizes: Callable[[], list[int]],
-) -> list[tuple[int, int, int]]:  # fmt: skip
+    samples: list[GroupedSample], starts: Callable[[], list[int]], sizes: Callable[[], list[int]]
+) -> list[tuple[int, int, int]]:
     """`(trajectory, group, round)` of those whose group is not what they say. `samples` are those
     of ids that may come again, by id and start; `sizes`: how many samples the other ids have."""
     starts = cache(starts)
     rounds: list[_Round] = []
     for _, of_id in groupby(samples, lambda one: one.group):
-        rounds += _rounds(list(of_id), starts, begins)
+        rounds += _rounds(list(of_id), starts)
     usual = 0  # how large nearly all groups are of which nothing is open
     if any(one.open for one in rounds):
         known = sorted(sizes() + [len(one.samples) for one in rounds if not one.open])
@@ -174,16 +175,14 @@ def told_apart(
     ]
 
 
-def _rounds(
-    samples: list[GroupedSample], starts: Callable[[], list[int]], job: list[int]
-) -> Iterator[_Round]:
+def _rounds(samples: list[GroupedSample], starts: Callable[[], list[int]]) -> Iterator[_Round]:
     """The rounds of one id, whose samples come in the order in which they began."""
     later: int | None = None
     for one in reversed(samples):
         later = one.used_after = _of(min, later, one.first_use)
     now = _Round()
     for one in samples:
-        begins = now.samples and _begins(now, one, starts, job)
+        begins = now.samples and _begins(now, one, starts)
         if begins:
             yield now
             now = _Round(now.number + 1)
@@ -193,13 +192,10 @@ def _rounds(
     yield now
 
 
-def _begins(
-    now: _Round, one: GroupedSample, starts: Callable[[], list[int]], job: list[int]
-) -> bool | None:
+def _begins(now: _Round, one: GroupedSample, starts: Callable[[], list[int]]) -> bool | None:
     """Whether a round begins with a sample; None: it may."""
-    if bisect_right(job, now.samples[-1].began_ns) < bisect_right(job, one.began_ns):
-        return True
-    if now.known_ns is not None and now.known_ns < one.began_ns:
+    known = now.known_ns is not None and now.known_ns < one.began_ns
+    if known or now.samples[-1].job != one.job:
         return True
     if one.began_ns < now.ended_ns:
         return False
@@ -228,9 +224,6 @@ def _of(which: Callable[[int, int], int], a: int | None, b: int | None) -> int |
 
 TABLES = {**dict.fromkeys(OF_SAMPLES, "start_ns"), "uses": "time_ns"}
 """The tables with ids of samples, and the moment that says which sample of an id a row is of."""
-
-JOB_BEGINS = "job_begins"
-"""Table: `since_ns`, `job`: when the job began, as number 0, and when it began again."""
 
 _ENDS = f"""
 SELECT {{}} FROM recorded_trajectories t JOIN (

@@ -107,7 +107,8 @@ def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
             gain = f"{100 * (best.goodput_gain.value - 1):+.0f} %"
             parts.append(f"try: {setting_words(best) if best.setting else best.sized} ({gain})")
     else:
-        lacks = "no wall" if found.balanced else "wall: cannot tell"
+        other = f"other work: {found.other_work}" if found.other_work else "wall: cannot tell"
+        lacks = "no wall" if found.balanced else other
         parts.append(found.because if analysis.no_rollout else lacks)
     return " · ".join(parts)
 

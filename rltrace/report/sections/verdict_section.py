@@ -225,7 +225,8 @@ def sentences(summary: Summary) -> Iterator[str]:
         said = [f"{row.name} {units.share(row.share)}" for row in most if row.share >= _MATTERS]
         yield f"{raised(found.because)}. A step is {listed(said)}."
     elif found.first is None:
-        yield f"The wall cannot be told: {found.because}."
+        lead = "Other work" if found.other_work else "The wall cannot be told"
+        yield f"{lead}: {found.because}."
         command = "" if summary.stages else suggested(summary.run.path)
         if command:
             yield f"{TYPE_THIS}{command}"

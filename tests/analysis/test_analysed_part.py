@@ -144,11 +144,18 @@ def steps(*numbers: int, begin: int = 0, open_: bool = False) -> list[tuple[Any,
 def test_a_phase_begins_with_the_first_number_after_one_that_ended_well(
     tmp_path: Path, processes: list[list[tuple[Any, ...]]], phases: list[int]
 ) -> None:
-    made = [process("learner", *spans, rank=rank) for rank, spans in enumerate(processes)]
+    made = [process("learner", *spans) for spans in processes]
     found = find_phases(run_of(tmp_path, *made))
     assert [one.steps for one in found] == phases
     for before, after in pairwise(found):
         assert before.end_ns <= after.since_ns <= after.start_ns == before.until_ns
+
+
+def test_a_rank_that_begins_once_another_ended_is_no_phase(tmp_path: Path) -> None:
+    made = [process("learner", *steps(0, 1, 2, begin=40 * rank), rank=rank) for rank in (0, 1)]
+    assert [one.steps for one in find_phases(run_of(tmp_path / "one", *made))] == [3]
+    made += [process("learner", *steps(0, 1, begin=90 + rank), rank=rank) for rank in (0, 1)]
+    assert [one.steps for one in find_phases(run_of(tmp_path / "two", *made))] == [3, 2]
 
 
 def test_steps_are_chosen_of_a_phase(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rltrace.analysis.timeline.steps import Steps, Window, steps_of
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.processes import TracedProcess
-from rltrace.trace.read.row_filters import EVER_NS, Range, begun_again, each_once, parts_of
+from rltrace.trace.read.row_filters import EVER_NS, Range, begun_again, of_one_rank, parts_of
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import End, read_ends
 from rltrace.trace.run_dir import PROCESS_FAILED, RECORDING_STOPPED
@@ -50,7 +50,7 @@ _Step = tuple[int, int, int, int]  # number, start_ns, end_ns or -1, process
 
 def find_phases(run: OpenedRun) -> tuple[TrainingPhase, ...]:
     """The phases of the whole run, in order; none where it has no steps."""
-    rows = each_once([row for row in run.step_rows() if row[0] >= 0], {})  # any rank may go on
+    rows = of_one_rank(run.step_rows(), run.processes)
     cuts = [0, *_phase_begins(run, rows), len(rows)]
     parts = [rows[a:b] for a, b in pairwise(cuts) if a < b]
     begins_ns = [part[0][1] for part in parts]

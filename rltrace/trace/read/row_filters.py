@@ -8,7 +8,8 @@ later: else it was lost long before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -255,6 +256,18 @@ def each_once(rows: list[_Step], parts: Parts) -> list[_Step]:
     return [row for row, counts in zip(rows, kept.tolist(), strict=True) if counts]
 
 
+def of_one_rank(rows: list[_Step], processes: Iterable[TracedProcess]) -> list[_Step]:
+    """The numbered steps of the rank with the most, and of processes without a rank, each once:
+    another rank does the same, whenever it begins."""
+    rank_of = {process.number: process.rank for process in processes}
+    ranks = Counter(rank_of.get(row[3]) for row in rows)
+    kept = (
+        None,
+        max((one for one in ranks if one is not None), key=lambda one: ranks[one], default=None),
+    )
+    return each_once([row for row in rows if row[0] >= 0 and rank_of.get(row[3]) in kept], {})
+
+
 def begun_again(rows: list[_Step]) -> list[int]:
     """Places of such rows, by start, at which a step came again, or an earlier one: in another
     process, or from the first on. A number that is always the same says nothing."""
@@ -269,10 +282,10 @@ def begun_again(rows: list[_Step]) -> list[int]:
     return found
 
 
-def job_begins(rows: list[_Step], processes: Iterable[TracedProcess]) -> list[int]:
+def job_begins(rows: list[_Step], processes: Collection[TracedProcess]) -> list[int]:
     """When the job began again (Unix ns): an id, or a version, is another's then."""
     started_ns, found = {one.number: one.start_ns for one in processes}, list[int]()
-    rows = each_once([row for row in rows if row[0] >= 0], {})
+    rows = of_one_rank(rows, processes)
     for place in begun_again(rows):
         (_, start_ns, _, process), (*_, end_ns, by) = rows[place], rows[place - 1]
         last_ns = max(max(row[1:3]) for row in rows[:place])

@@ -45,7 +45,7 @@ class Comparison:
     the second's over the first's. `step_ratio` is the product of `work_ratio` (tokens a step) and
     `pace_ratio` (seconds a token), NaN where no tokens were recorded. `rate_ratio` is that of
     useful tokens a second. Stages are in the order of their difference. `alarms` say of each run
-    what forbids advice on it or ended it."""
+    what forbids advice on it or ended it, `no_rollout` what it does where it is no RL."""
 
     steps: tuple[int, ...]
     before_s: float
@@ -61,6 +61,7 @@ class Comparison:
     settings: tuple[Difference, ...]
     devices: tuple[Difference, ...]
     alarms: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    no_rollout: tuple[str, str] = ("", "")
 
     @property
     def stage(self) -> StageChange | None:
@@ -107,6 +108,7 @@ def compare(first: OpenedRun, second: OpenedRun) -> Comparison:
         settings=settings_that_differ(first, second),
         devices=differing(_facts(first), _facts(second)),
         alarms=(_unwell(a), _unwell(b)),
+        no_rollout=(a.no_rollout, b.no_rollout),
     )
 
 

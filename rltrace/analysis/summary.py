@@ -43,6 +43,7 @@ from rltrace.analysis.trajectories.tail import Tail
 from rltrace.analysis.walls.rank import Ranking, rank
 from rltrace.analysis.whatif.predict import OffTheRun, is_off, replay_error
 from rltrace.trace.job_devices import AGENT
+from rltrace.trace.run_dir import READ_FROM
 
 if TYPE_CHECKING:
     from rltrace.analysis.figures.framework_figures import ComparedFigure
@@ -58,9 +59,10 @@ class RunFacts:
     from then to the last event. `lasted_s`, `command_s` and `shown_s` are those of `OpenedRun`.
     `ended`: `wrap` saw it end. `processes` are the job's, `roles` has the agents too. `imported`
     names the log that an imported run was made of (empty: traced), whose `durations_only` had no
-    begins. It shows `phase` of `StepsSummary.phases` (0: there is no other). `no_rollout`: what it
-    does where it is no RL (else empty). `token_ids` is whether the run holds those of samples,
-    None: nobody asked. `as_of`: until when a run that goes on is known."""
+    begins; where it `is_log`, no run was kept, and `path` is the log's. It shows `phase` of
+    `StepsSummary.phases` (0: there is no other). `no_rollout`: what it does where it is no RL (else
+    empty). `token_ids` is whether the run holds those of samples, None: nobody asked. `as_of`:
+    until when a run that goes on is known."""
 
     id: str
     path: str
@@ -82,6 +84,7 @@ class RunFacts:
     phase: int
     no_rollout: str
     imported: str
+    is_log: bool
     durations_only: bool
     steps_are_means: bool
     some_steps_only: bool
@@ -243,7 +246,7 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
     exit_code = meta.get("exit_code")
     return RunFacts(
         id=str(meta.get("id") or run.path.name),
-        path=str(run.path),
+        path=str(meta.get(READ_FROM) or run.path),
         command=shlex.join(map(str, command)) if isinstance(command, list) else str(command or ""),
         framework=framework or ", ".join(adapters),
         rltrace_version=str(meta.get("rltrace_version") or ""),
@@ -262,6 +265,7 @@ def _facts(analysis: RunAnalysis) -> RunFacts:
         phase=phase.number if phase else 0,
         no_rollout=analysis.no_rollout,
         imported=_imported(imported),
+        is_log=READ_FROM in meta,
         durations_only=is_laid_out(run),
         steps_are_means=isinstance(imported, dict) and "steps_a_mean" in imported,
         some_steps_only=run.since_ns > (phase.since_ns if phase else 0),

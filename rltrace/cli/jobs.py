@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rltrace.cli.manual import Command, command, offered_frameworks
-from rltrace.cli.options import JSON, NEW_FOLDER, RUN, answer, print_json, reads_a_run, say
+from rltrace.cli.options import JSON, NEW_FOLDER, PHASE, RUN, answer, print_json, reads_a_run, say
 from rltrace.cli.output import working
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.safe_text import visible
@@ -188,6 +188,7 @@ class _Experiment(Command):
 @click.option("--out", type=NEW_FOLDER)
 @click.option("--resume", is_flag=True)
 @click.option("--dry-run", is_flag=True)
+@PHASE
 @JSON
 @reads_a_run
 def experiment(
@@ -199,6 +200,7 @@ def experiment(
     out: Path | None,
     resume: bool,
     dry_run: bool,
+    phase: int | None,
     as_json: bool,
 ) -> None:
     """Run a job again with a change and without, in turns: did it gain what was predicted?
@@ -216,6 +218,9 @@ def experiment(
         raise WrongUsage("--resume goes on in a directory: name it with --out")
     experiment_.refuse_what_takes_no_settings(run)
     from rltrace.analysis.run_analysis import RunAnalysis
+    from rltrace.analysis.timeline.analysed_part import StepSelection, narrow
+
+    narrow(run, StepSelection(phase=phase))
 
     unwell: tuple[str, ...] = ()
     if words:
@@ -228,7 +233,9 @@ def experiment(
         experiment_.refuse_unwell(found_by.alarms)
         change = experiment_.change_of_fix(found_by.fixes, number)
     asked = click.get_current_context().meta[_GIVEN]
-    plan = experiment_.plan(run, change, pairs, out, most_pairs, resume=resume, asked=asked)
+    plan = experiment_.plan(
+        run, change, pairs, out, most_pairs, resume=resume, asked=asked, phase=phase
+    )
     warned = (f"alarm: {alarm}" for alarm in unwell)
     expected = compare_section.expected(change.predicted, change.metric)
     for line in (*warned, *plan.sentences(), *expected):

@@ -277,6 +277,7 @@ class Recorder:
             "time_ns": clock.time_namespace(),
             "argv": _command_line(),
             "python": ".".join(map(str, sys.version_info[:3])),
+            "cpus": f"{sum(1 << cpu for cpu in os.sched_getaffinity(0)):x}",
             "start_ns": self._started_ns,
             "stacks": self._stacks,
             "clock": {"monotonic_ns": monotonic, "real_ns": real, "bracket_ns": bracket},

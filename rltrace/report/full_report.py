@@ -13,7 +13,7 @@ from rltrace.report.layout import Section, listed, numbers, table
 from rltrace.report.sections import evidence_sections as evidence
 from rltrace.report.sections import sample_sections as freshness
 from rltrace.report.sections.goodput_section import cascade_section, goodput_section, reward_section
-from rltrace.report.sections.verdict_section import fixes_section, walls_section
+from rltrace.report.sections.verdict_section import fixes_section, tried_run, walls_section
 from rltrace.trace.untrusted_files import packaged_toml
 
 STAGES = "Stages"  # title of the section on where a step goes
@@ -40,7 +40,7 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[tuple[str,
             goodput_section(summary),
             cascade_section(summary.cascade) if summary.cascade else None,
         ],
-        "What to change?": [fixes_section(summary.verdict)],
+        "What to change?": [fixes_section(summary.verdict, tried_run(summary))],
         "Is the data good?": [
             freshness.tail_section(tail) if freshness.has_tail(tail) else None,
             freshness.staleness_section(lags, fresh, handed_only) if lags.trajectories else None,

@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -28,7 +26,6 @@ from rltrace.report.run_description import cells
 from rltrace.report.sections import verdict_section
 from rltrace.report.sections.verdict_section import best_fix, gain_words, sentences, setting_words
 from rltrace.trace.read.run import open_run
-from rltrace.trace.run_dir import RUNS_FOLDER
 from rltrace.trace.safe_text import visible
 
 MOST_LINES = 45
@@ -40,10 +37,8 @@ EFFORT = {1: "low", 2: "medium", 3: "high"}
 UNTRACED = "untraced"
 _FOLDERS = re.compile(r"(?<![^\s=])/?(?:[^\s/=]+/){2,}(?=[^\s/])")
 """Folders of a path, which say less than its end."""
-_MORE = "More: rltrace report {} --full · --html out.html · rltrace timeline"
-_MORE_OF_LOG = (
-    "More: rltrace report LOG --full · --html out.html · rltrace import LOG keeps the run"
-)
+_MORE = "More: rltrace report {} --full · --html out.html"
+_MORE_OF = {False: "rltrace timeline {}", True: "rltrace import {} keeps the run"}  # of a log
 
 
 @dataclass(frozen=True)
@@ -69,13 +64,13 @@ def render(summary: Summary, console: Console) -> None:
 
 def lines(summary: Summary, width: int) -> list[Text]:
     """The screen's lines. Where all of it is too much, each part gives a little."""
-    is_named = Path(summary.run.path).parent.name == RUNS_FOLDER  # where runs lie
-    more = _MORE.format(shlex.quote(visible(summary.run.id)) if is_named else "RUN")
-    if summary.run.imported and not is_named:
-        more = _MORE_OF_LOG
+    run = verdict_section.run_word(summary)
+    more = [_MORE.format(run), _MORE_OF[summary.run.is_log].format(run)]
+    if cell_len(" · ".join(more)) <= width:  # no command is broken
+        more = [" · ".join(more)]
     for room in _ROOMS:
         made = _made((_head, _alarms, _verdict, _where, _change, _health), summary, width, room)
-        made += (Text(line, style="dim") for line in wrapped(more, width))
+        made += (Text(line, style="dim") for each in more for line in wrapped(each, width))
         if len(made) <= MOST_LINES:
             break
     return made
@@ -112,7 +107,8 @@ def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
             gain = f"{100 * (best.goodput_gain.value - 1):+.0f} %"
             parts.append(f"try: {setting_words(best) if best.setting else best.sized} ({gain})")
     else:
-        lacks = "no wall" if found.balanced else "wall: cannot tell"
+        other = f"other work: {found.other_work}" if found.other_work else "wall: cannot tell"
+        lacks = "no wall" if found.balanced else other
         parts.append(found.because if analysis.no_rollout else lacks)
     return " · ".join(parts)
 
@@ -199,17 +195,20 @@ def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         first = " " * 9
     for line in wrapped(f"{first}   {gain}", inner, later=" " * 12):
         yield Text(f"  {line}", style="bold")
-    if best.setting and not summary.run.imported:  # a log has no command to run again
-        check = f"  check it:   {'   '.join(check_of(summary, best))}"
+    if tried := check_of(summary, best):
+        check = f"  check it:   {'   '.join(tried)}"
         yield from wrapped(check, width, later=" " * 14)
 
 
-def check_of(summary: Summary, fix: Fix) -> tuple[str, str]:
-    """The command that tries a fix, and what that takes."""
+def check_of(summary: Summary, fix: Fix) -> tuple[str, str] | None:
+    """The command that tries a fix, and what that takes; None where none can."""
+    if not (fix.setting and verdict_section.tried_run(summary)):
+        return None
     runs_s = 2 * _PAIRS * (summary.run.lasted_s or math.nan)
     took = "" if math.isnan(runs_s) else f", {units.seconds(runs_s)} in all"
     number = summary.verdict.fixes.index(fix) + 1
-    return f"rltrace experiment --fix {number}", f"({_PAIRS} runs with it, {_PAIRS} without{took})"
+    command = f"rltrace experiment {verdict_section.run_word(summary)} --fix {number}"
+    return command, f"({_PAIRS} runs with it, {_PAIRS} without{took})"
 
 
 def how(fix: Fix) -> str:
@@ -321,7 +320,7 @@ def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str
     said += [f"More fixes: {more}, with --full."] * bool(more)
     yield from wrapped(" ".join(said), width, "  ", "  ")[:_MOST_NOTE_LINES]
     if found.unpredicted:
-        yield from wrapped(f"No gain is predicted: {found.unpredicted}.", width, "  ", "  ")
+        yield from wrapped(f"Gains {found.unpredicted}.", width, "  ", "  ")
     elif check := verdict_section.model_check(found, step_s):
         yield from wrapped(check, width, "  ", "  ")
 

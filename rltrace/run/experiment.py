@@ -52,7 +52,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class ExperimentPlan:
     """The command before and after, to be run in `cwd`, in turns for `pairs` pairs, and on while
-    nobody can tell until there are `most_pairs`. `sync`, `sync_after`: wrapped with `--sync`."""
+    nobody can tell until there are `most_pairs`. `sync`, `sync_after`: wrapped with `--sync`. Of
+    several trainings in a run that of this `phase` is held (None: the last)."""
 
     change: SettingsChange
     before: tuple[str, ...]
@@ -65,6 +66,7 @@ class ExperimentPlan:
     resume: bool = False  # what is there and ended well is not made again
     sync: bool = False
     sync_after: bool = False
+    phase: int | None = None
 
     def order(self) -> list[tuple[int, str]]:
         return [(pair, variant) for pair in range(self.pairs) for variant in self.turn(pair)]
@@ -112,6 +114,7 @@ def plan(
     *,
     resume: bool = False,
     asked: Sequence[str] = (),
+    phase: int | None = None,
 ) -> ExperimentPlan:
     """By the command that is `asked` for or else that of `run`. Errors: `RltraceError` where it is
     not known or cannot take the settings, or the folder is in use and not resumed."""
@@ -144,6 +147,7 @@ def plan(
     return ExperimentPlan(
         *(change, words, after, framework, cwd, where.absolute(), pairs, most, resume, sync),
         sync_after=bool(change.settings.get(WRAP_SYNC, sync)),
+        phase=phase,
     )
 
 
@@ -172,7 +176,7 @@ def _paced(plan: ExperimentPlan, pair: int, variant: str, say: Say) -> RunPace:
         say("  it is there already")
     else:
         _run_once(plan, pair, variant)
-    run = open_phase(plan.run_path(pair, variant))
+    run = open_phase(plan.run_path(pair, variant), plan.phase)
     stated = stated_settings(run) if variant == AFTER else {}
     for option, value in plan.change.settings.items():
         told = stated.get(option, REDACTED)  # a run keeps no free texts

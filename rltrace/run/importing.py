@@ -16,7 +16,7 @@ from rltrace.importers.log_detection import holds_log
 from rltrace.importers.reading import read_run
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.run.run_folders import new_run_path
-from rltrace.trace.run_dir import RUN_FILE, holds_run
+from rltrace.trace.run_dir import READ_FROM, RUN_FILE, holds_run, update_run_json
 from rltrace.trace.vocabulary import Stage, word
 
 
@@ -54,13 +54,15 @@ def run_of_log(
     """A run made of a log for as long as somebody looks at it; `-` is what comes in. Errors: as
     `import_log`."""
     with TemporaryDirectory(prefix="rltrace-") as folder:
-        if str(log) == "-":
+        given = str(log)
+        if given == "-":
             log = Path(folder, "stdin")
             with log.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
         path = Path(folder, log.resolve().name or "log")
         path = path.with_name(f"{path.name} ") if path == log else path
         done = import_log(framework, log, path, mapping, job)
+        update_run_json(str(path), **{READ_FROM: given})
         yield path, done
 
 

@@ -61,14 +61,15 @@ def make_run(command: list[str], out: Path | None, **settings: Any) -> Opened:
     told, unnamed, joined = launch(), "", set[Path]()
     if told is not None and told.ranks > 1 and out is None and not told.is_known:
         unnamed = f"the launcher of {told.ranks} ranks names no launch: --out gives all one run"
-    rank, more = None, dict[str, Any]()
+    rank, more, is_known = None, dict[str, Any](), False
     if told is not None and told.ranks > 1 and not unnamed:
-        rank, more = told.rank, {launcher_ranks.LAUNCH: {"id": told.id, "ranks": told.ranks}}
+        rank, is_known = told.rank, told.is_known
+        more = {launcher_ranks.LAUNCH: {"id": told.id, "ranks": told.ranks}}
         out = launch_path(command, told.id) if out is None else out
 
     def join(path: Path) -> bool:
         if rank is not None and path not in joined and not why_unsafe(path.parent):
-            joined.update([path] if launcher_ranks.join(path, more, rank) else [])
+            joined.update([path] if launcher_ranks.join(path, more, rank, is_known) else [])
         return path in joined
 
     while True:

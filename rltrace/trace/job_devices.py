@@ -48,6 +48,16 @@ def hidden_devices(processes: Sequence[TracedProcess]) -> dict[int, list[int]]:
     return found
 
 
+def cores_of(processes: Sequence[TracedProcess]) -> dict[str, int]:
+    """By node: on how many cores any of its processes may run. A launcher may bind each rank, and
+    the agent that it started, to a core of its own. Runs of 0.1 have a number (`cores`) only."""
+    masks, found = dict[str, int](), dict[str, int]()
+    for facts, node in ((one.facts, one.node) for one in processes):
+        masks[node] = masks.get(node, 0) | int(str(facts.get("cpus") or 0), 16)
+        found[node] = max(found.get(node, 0), masks[node].bit_count(), facts.get("cores") or 0)
+    return {node: count for node, count in found.items() if count}
+
+
 def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import RUN_FILE, read_run_json, write_first, write_json
+from rltrace.trace.run_dir import RUN_FILE, read_run_json, update_run_json, write_first, write_json
 from rltrace.trace.safe_open import alone
 from rltrace.trace.untrusted_files import own_files, parsed, read_own, told_in
 
@@ -32,17 +32,22 @@ def enter(run: Path, rank: int) -> None:
     write_first(_path(run, rank), {"rank": rank, **place, "wrap_pid": os.getpid()})
 
 
-def join(run: Path, described: dict[str, Any], rank: int) -> bool:
-    """Enters the run of the same launch; False where it is another's, is over, or has the rank."""
+def join(run: Path, described: dict[str, Any], rank: int, is_known: bool) -> bool:
+    """Enters the run of the same launch, which goes on then; False where it is another's, has the
+    rank, or is over and the launcher has no name for the launch: it may be the next one."""
     until = time.monotonic() + _MADE_WITHIN_S
     while time.monotonic() < until:
         with suppress(RltraceError):  # it is being made
             told = read_run_json(str(run))
-            if told.get(LAUNCH) != described[LAUNCH] or told.get("end_real_ns") is not None:
+            is_over = told.get("end_real_ns") is not None
+            if told.get(LAUNCH) != described[LAUNCH] or (is_over and not is_known):
                 return False
             if own_files(run / RANKS, ".json")[0]:  # whoever made it is in it
                 with suppress(OSError):  # else the rank is there, or nothing can be written
                     enter(run, rank)
+                    if is_over:
+                        open_ = dict.fromkeys(("end_real_ns", "exit_code", MISSING_RANKS))
+                        update_run_json(str(run), **open_)
                     return True
                 return False
         time.sleep(0.05)

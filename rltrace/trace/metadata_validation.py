@@ -6,10 +6,11 @@ kind is left out here, once, and so unknown to all of them. Standard library onl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rltrace.trace.run_dir import SAMPLED
+from rltrace.trace.run_dir import READ_FROM, SAMPLED
 
 _MOST = 1 << 62  # so that two of them can be added
 
@@ -58,7 +59,7 @@ RUN: _Kinds = {
     **dict.fromkeys(("start_real_ns", "end_real_ns", "exit_code", "schema_version"), _WHOLE),
     **dict.fromkeys(("command_pid", "wrap_pid", "start_monotonic_ns", "missing_ranks"), _WHOLE),
     **dict.fromkeys(("id", "cwd", "node", "host", "rltrace_version"), _TEXT),
-    **dict.fromkeys(("framework", "framework_version"), _TEXT),
+    **dict.fromkeys(("framework", "framework_version", READ_FROM), _TEXT),
     "command": _LIST,
     "settings": _TABLE,
 }  # what run.json states
@@ -69,6 +70,7 @@ PROCESS: _Kinds = {
     **dict.fromkeys(("argv", "hooks"), _LIST),
     **dict.fromkeys(("settings", "versions", "recording-stopped"), _TABLE),
     "clock": (_is_clock, "no pair of times"),
+    "cpus": (lambda said: bool(re.fullmatch("[0-9a-f]{1,1024}", str(said))), "no mask"),
     "reward_weights": (_is_numbers, "no table of numbers"),
     "trainings": (_are_trainings, "no list of trainings"),
 }  # what the file of a process states

@@ -31,6 +31,7 @@ PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clock
 ENDS, DROPPED = "ends", "dropped"
 STACKS = "stacks"  # where a process's threads wait: for the node's agent, and never shipped
 SAMPLED = "sampled"  # setting of a run of 0.1: the share of its samples that has rows
+READ_FROM = "read_from"  # in run.json: the log of a run that nobody keeps
 CAPTURE_TOKENS = "capture_tokens"  # setting: token ids are recorded (`wrap --capture-tokens`)
 PARQUET = "parquet"  # folder of the compacted tables (`rltrace compact`)
 ELSEWHERE, NOT_WHOLE, PACK_LOST = "nodes-elsewhere", "node-not-whole", "pack-lost"

@@ -26,21 +26,24 @@ def supervised(steps):
         with rltrace.step(n), rltrace.span("train"):
             time.sleep(0.01)
 
-def reinforced(steps, of, fails=-1):
+def reinforced(steps, of, fails=-1, worth=1.0):
     for n in range(steps):
         with rltrace.step(n):
             with rltrace.span("rollout"):
                 for i in range(2):
-                    with rltrace.trajectory(f"{of}{n}-{i}", group=f"{of}{n}") as sample:
+                    where = {"group": f"{of}{n}", "version": n}
+                    with rltrace.trajectory(f"{of}{n}-{i}", **where) as sample:
                         time.sleep(0.003)
                         sample.finish("stop", response_tokens=5)
-                    rltrace.reward(f"{of}{n}-{i}", float(i))
+                    rltrace.reward(f"{of}{n}-{i}", worth * i)
             if n == fails:
                 raise ValueError("no more")
             with rltrace.span("train"):
                 time.sleep(0.005)
             for i in range(2):
-                rltrace.use(f"{of}{n}-{i}", "trained", tokens=5)
+                rltrace.use(f"{of}{n}-{i}", "trained", tokens=5, version=n)
+            with rltrace.weight_update(n + 1, bytes=9):
+                pass
 
 exec(sys.argv[1])
 """
@@ -80,9 +83,35 @@ def test_figures_are_of_the_last_training_of_several(
 
 
 def test_a_job_that_failed_and_began_again_did_its_steps_again(tmp_path: Path) -> None:
-    found = traced(tmp_path, 'reinforced(5, "a", fails=3)', 'reinforced(6, "b")')
+    found = traced(tmp_path, 'reinforced(5, "a", fails=3)', 'reinforced(6, "a")')
     assert [one["steps"] for one in found["steps"]["phases"]] == [6]
     assert (found["run"]["phase"], found["steps"]["repeated"]) == (0, 3)
+    # The ids, the versions and the process of the first try are not those of the second.
+    assert (found["goodput"]["generated_samples"], found["syncs"]["updates"]) == (20, 9)
+    assert [one["kind"] for one in found["health"]["alarms"]] == ["restart", "failed process"]
+    assert [pool["devices"] for pool in found["cascade"]["pools"]] == [1]
+    run = rltrace.open_run(tmp_path / "run")
+    assert run.sql("SELECT count(*), min(lag), max(lag) FROM lags").fetchall() == [(18, 0, 0)]
+    groups = 'SELECT count(*) FROM grouped_trajectories GROUP BY "group"'
+    assert run.sql(groups).fetchall() == [(2,)] * 10
+
+
+@pytest.mark.parametrize("again", ["; ", "' '"], ids=["in one process", "in two"])
+def test_ids_that_come_again_in_another_training_are_of_other_samples(
+    tmp_path: Path, again: str
+) -> None:
+    first, second = 'reinforced(3, "a", worth=9.0)', 'reinforced(4, "a")'
+    script = [first + again + second] if again == "; " else [first, second]
+    found = traced(tmp_path, *script)
+    assert (found["run"]["phase"], found["goodput"]["generated_samples"]) == (2, 8)
+    assert [(one["reward"], one["rewards"]) for one in found["reward"]["points"]] == [(0.5, 2)] * 4
+    assert "ids" not in [one["kind"] for one in found["health"]["alarms"]]
+    run = rltrace.open_run(tmp_path / "run")
+    assert run.sql("SELECT count(*), max(lag) FROM lags").fetchall() == [(14, 0)]
+    run = rltrace.open_run(tmp_path / "run")
+    narrow(run, None)
+    assert run.sql("SELECT count(*), max(lag) FROM lags").fetchall() == [(8, 0)]
+    assert run.sql("SELECT count(*), max(reward) FROM sample_rewards").fetchall() == [(8, 1.0)]
 
 
 def steps(*numbers: int, begin: int = 0, open_: bool = False) -> list[tuple[Any, ...]]:
@@ -104,18 +133,29 @@ def steps(*numbers: int, begin: int = 0, open_: bool = False) -> list[tuple[Any,
         ([steps(0, 1, 2), steps(0, begin=40, open_=True)], [3, 0]),
         ([steps(0, 1, 2), steps(1, 2, 3, begin=40)], [4]),  # from a checkpoint
         ([steps(0, 1, 2, open_=True), steps(0, 1, 2, begin=40)], [3]),  # all of it, after a crash
+        ([steps(0), steps(0, 1, 2, begin=40)], [1, 3]),
+        ([steps(0, open_=True), steps(0, 1, 2, begin=40)], [3]),
         ([steps(0, 0, 0)], [1]),  # a number that says nothing
         ([steps(0, 1, 2), steps(0, 1, 2, begin=1)], [3]),  # another rank
+        ([steps(0, 1, 2), steps(0, 1, 2, begin=20)], [3]),  # which began seconds later
+        ([steps(0, 1, 2), steps(0, begin=20, open_=True)], [3]),  # and hangs
     ],
 )
 def test_a_phase_begins_with_the_first_number_after_one_that_ended_well(
     tmp_path: Path, processes: list[list[tuple[Any, ...]]], phases: list[int]
 ) -> None:
-    made = [process("learner", *spans, rank=rank) for rank, spans in enumerate(processes)]
+    made = [process("learner", *spans) for spans in processes]
     found = find_phases(run_of(tmp_path, *made))
     assert [one.steps for one in found] == phases
     for before, after in pairwise(found):
         assert before.end_ns <= after.since_ns <= after.start_ns == before.until_ns
+
+
+def test_a_rank_that_begins_once_another_ended_is_no_phase(tmp_path: Path) -> None:
+    made = [process("learner", *steps(0, 1, 2, begin=40 * rank), rank=rank) for rank in (0, 1)]
+    assert [one.steps for one in find_phases(run_of(tmp_path / "one", *made))] == [3]
+    made += [process("learner", *steps(0, 1, begin=90 + rank), rank=rank) for rank in (0, 1)]
+    assert [one.steps for one in find_phases(run_of(tmp_path / "two", *made))] == [3, 2]
 
 
 def test_steps_are_chosen_of_a_phase(tmp_path: Path) -> None:

@@ -283,6 +283,11 @@ def test_without_tokens_work_and_pace_are_not_told_apart(tmp_path: Path) -> None
     assert found.difference_s.value == 0
     differences = {s.name: s.difference_s.value for s in found.stages}
     assert differences == pytest.approx({"rollout": 2.0, "train": -2.0})
+    trains = [(("step", n), 9 * n, 9 * n + 9) for n in range(4)]
+    trains += [(Stage.TRAIN, 9 * n, 9 * n + 9) for n in range(4)]
+    tuned = run_of(tmp_path / "sft", process("learner", *trains))
+    found = compare(runs[0], stating(tuned, {"no_rollout": "supervised fine-tuning"}))
+    assert found.no_rollout == ("", "supervised fine-tuning")
     empty = run_of(tmp_path, process("c"))
     with pytest.raises(RltraceError, match="no complete step") as error:
         compare(empty, empty)

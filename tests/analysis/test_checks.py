@@ -67,7 +67,7 @@ def test_where_most_of_the_step_is_no_walls_nothing_is_said_to_bind_or_not(
     tmp_path: Path, stage: str
 ) -> None:
     found = summary_of(tmp_path, job(**{stage: 9, "rollout": 0.5, "train": 0.5})).verdict
-    assert (found.first, found.balanced) == (None, False)
+    assert (found.first, found.balanced, found.other_work) == (None, False, stage)
     assert found.because.startswith(f"90 % of the step is {stage}, which is none of the walls")
     (would_tell,) = found.would_tell
     assert ("--hook" in would_tell) == (stage == "other")

@@ -18,11 +18,11 @@ from rltrace.testing.inside.trace import OwnFigure, Stage, SyncRole
 from tests.analysis.made import rows
 
 
-def steps_of(path: Path, *processes: list[tuple[int, float, float]]) -> Steps:
-    """Steps `(number, start_s, end_s)` as recorded by each process."""
+def steps_of(path: Path, *processes: list[tuple[int, float, float]], ranks: int = 9) -> Steps:
+    """Steps `(number, start_s, end_s)` as recorded by each process, of so many ranks."""
     made = [
-        process("learner", *((("step", n), a, b) for n, a, b in steps), rank=rank)
-        for rank, steps in enumerate(processes)
+        process("learner", *((("step", n), a, b) for n, a, b in steps), rank=place % ranks)
+        for place, steps in enumerate(processes)
     ]
     return find_steps(run_of(path, *made), (at(0), at(100)))
 
@@ -57,6 +57,7 @@ def test_slow_leading_steps_are_warmup(
 
 
 LATE = [(n, a + 0.3, b + 0.3) for n, a, b in in_a_row(2, 2, 2)]
+MUCH_LATER = [(n, a + 5, b + 5) for n, a, b in in_a_row(2, 2, 2)]
 AGAIN = [(n + 2, a + 10, b + 10) for n, a, b in in_a_row(2, 2, 2, 2)]
 
 
@@ -65,8 +66,12 @@ AGAIN = [(n + 2, a + 10, b + 10) for n, a, b in in_a_row(2, 2, 2, 2)]
     [
         pytest.param([in_a_row(2, 2, 2), LATE], in_a_row(2, 2, 2), (0, 0), [], [],
                      id="the ranks of a learner count as one"),
-        pytest.param([in_a_row(2, 2, 2), AGAIN], [*in_a_row(2, 2, 2), *AGAIN], (1, 4), [], [],
-                     id="a process that went on after a restart adds its steps"),
+        pytest.param([in_a_row(2, 2, 2), MUCH_LATER], in_a_row(2, 2, 2), (0, 0), [], [],
+                     id="also one that began seconds later"),
+        pytest.param([in_a_row(2, 2, 2), MUCH_LATER, [*MUCH_LATER, (3, 11, 13)]],
+                     [*MUCH_LATER, (3, 11, 13)], (0, 0), [], [], id="as the one with the most"),
+        pytest.param([in_a_row(2, 2, 2), AGAIN[1:]], [*in_a_row(2, 2, 2), *AGAIN[1:]], (0, 6), [],
+                     [], id="another rank adds what no rank has done"),
         pytest.param([[(0, 0, 5), (1, 3, 8), (2, 6, 11)]], [(0, 0, 3), (1, 3, 6), (2, 6, 11)],
                      (0, 0), [], [], id="steps that overlap end where the next begins"),
         pytest.param([[(0, 0, 5), (0, 1, 4), (1, 5, 9), (1, 5, 8)]], [(0, 0, 5), (1, 5, 9)],
@@ -91,6 +96,17 @@ def test_what_is_recorded_of_steps_is_put_together(
     assert (steps.repeated, steps.between_s) == (between[0], pytest.approx(between[1]))
     assert steps.in_progress == tuple((n, at(start)) for n, start in in_progress)
     assert steps.failed == tuple((n, at(start), at(end)) for n, start, end in failed)
+
+
+def test_a_process_of_the_same_rank_that_goes_on_after_a_restart_adds_its_steps(
+    tmp_path: Path,
+) -> None:
+    first = in_a_row(2, 2, 2)
+    for recorded in ([first, AGAIN], [first, LATE, AGAIN, AGAIN]):
+        ranks = len(recorded) // 2
+        steps = steps_of(tmp_path / str(ranks), *recorded, ranks=ranks)
+        assert [w.step for w in steps.windows] == [0, 1, 2, 2, 3, 4, 5]
+        assert (steps.repeated, steps.between_s) == (1, pytest.approx(4))
 
 
 def test_the_views_of_steps_go_on_after_a_restart_as_the_report_does(tmp_path: Path) -> None:

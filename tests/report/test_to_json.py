@@ -13,7 +13,7 @@ from tests.report.summaries import KINDS, Summaries
 SPREAD = {"n", "mean", "p50", "p95", "p99", "largest", "low", "high"}
 KEYS = {
     "verdict": """walls first co_walls confidence balanced because would_tell may_cost_more
-        alarms fixes no_gain not_worth_it replay_error_share unpredicted headline
+        other_work alarms fixes no_gain not_worth_it replay_error_share unpredicted headline
         evidence do_nothing bytes_take_time""",
     "critical_path": "is_traced because steps shares unknown_share steps_s segments",
     "composition": "placement placement_source overlap_share",

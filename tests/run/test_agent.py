@@ -33,7 +33,7 @@ from rltrace.testing.inside.run import (
     make_run,
     start_agent,
 )
-from rltrace.testing.inside.trace import node_id, publishes_file, update_run_json
+from rltrace.testing.inside.trace import cores_of, node_id, publishes_file, update_run_json
 from tests.hooks.conftest import clean_environment, untraced, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import started, until
@@ -107,7 +107,7 @@ def test_it_reads_the_node_and_ends_with_the_job(tmp_path: Path) -> None:
     ).fetchall()
     assert total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     (agent,) = [process for process in opened.processes if process.role == "agent"]
-    assert agent.facts["cores"] == len(os.sched_getaffinity(0))
+    assert sum(cores_of(opened.processes).values()) == len(os.sched_getaffinity(0))
     cpu = agent.facts["cpu"]
     assert cpu in Path("/proc/cpuinfo").read_text()
     assert cpu or "model name" not in Path("/proc/cpuinfo").read_text()

@@ -275,6 +275,8 @@ def test_a_dry_run_tells_what_would_be_run_and_runs_nothing(tmp_path: Path, sync
     assert [(run["pair"], run["variant"]) for run in told["runs"]] == [(1, "before"), (1, "after")]
     assert told["runs"][1]["command"][-2:] == ["--max-lag", "1"]
     assert told["sync"] is sync  # weights are moved as they were in the run
+    assert json.loads(invoke(*words, "--dry-run", "--json", "--phase", 1).stdout)["phase"] == 1
+    assert "no phase 2" in invoke(*words, "--dry-run", "--phase", 2).stderr
     assert "--max-lag 1" in invoke(*words, "--dry-run").stdout
     assert not (tmp_path / "x").exists()
 

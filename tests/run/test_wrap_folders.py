@@ -200,6 +200,19 @@ def test_one_run_has_all_ranks(tmp_path: Path, launcher: str, options: tuple[str
     assert said.count("the trace is in") == 1
 
 
+def test_a_rank_that_begins_once_the_others_ended_is_of_their_run(tmp_path: Path) -> None:
+    rank, ranks, more = SAID["openmpi"]
+    for number in (0, 1):
+        job = begin(tmp_path, {**more, ranks: "2", rank: str(number)}, 0, 1)
+        (tmp_path / "turns" / "end0").touch()
+        job.communicate(timeout=PATIENCE_S)
+        (run,) = runs(tmp_path)
+        told = json.loads((run / "run.json").read_text())
+        assert (told["exit_code"], told["missing_ranks"]) == (0, 1 - number)
+        assert told["end_real_ns"] is not None
+    assert sorted(p.rank for p in open_run(run).processes if p.role != "agent") == [0, 1]
+
+
 def test_another_launch_has_a_run_of_its_own(tmp_path: Path) -> None:
     """Also where its launcher does not tell it from the first: a rank is there once."""
     said = {"PMI_RANK": "0", "PMI_SIZE": "2"}

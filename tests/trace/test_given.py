@@ -83,6 +83,14 @@ def test_a_job_that_was_given_no_gpu_counts_cores(tmp_path: Path) -> None:
     assert count_devices(run_given(tmp_path / "some", [], None)).count == 8
 
 
+def test_the_cores_are_those_of_all_ranks_however_each_is_bound(tmp_path: Path) -> None:
+    run = run_of(tmp_path, *(process("learner", rank=rank) for rank in range(4)), process("agent"))
+    bound = [{"cores": 0, "cpus": f"{1 << rank:x}"} for rank in (0, 1, 2, 66, 0)]
+    assert count_devices(stating(run, *bound)).count == 4
+    told = stating(run, {"cores": 0, "cpus": "no mask"}, *bound[1:])
+    assert count_devices(told).count == 4
+
+
 def test_a_host_that_shares_the_clock_has_devices_of_its_own(tmp_path: Path) -> None:
     """Two containers of a machine, each with one GPU that it calls 0."""
     first, second = [process("agent"), process("learner")], [process("agent"), process("learner")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,8 +19,9 @@ import numpy as np
 from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, run_before, union
 from rltrace.analysis.timeline.process_intervals import Activity
 from rltrace.analysis.timeline.stage_chains import Seconds
-from rltrace.trace.job_devices import AGENT, held_devices, listed
+from rltrace.trace.job_devices import AGENT, cores_of, held_devices, listed
 from rltrace.trace.read.processes import TracedProcess
+from rltrace.trace.read.row_filters import EVER_NS
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage
 
@@ -67,11 +68,7 @@ def count_devices(run: Described) -> Devices:
         return Devices(GPU, len(held), name, f"those {how}")
     if installed and not (given and given.count([]) == len(given)):
         return Devices(GPU, len(installed), name, "all that NVML sees on its nodes")
-    cores: dict[str, int] = {}
-    for process in run.processes:
-        count = process.facts.get("cores")
-        if isinstance(count, int) and count > 0:
-            cores[process.node] = max(count, cores.get(process.node, 0))
+    cores = cores_of(run.processes)
     stated = (run.meta.get("settings") or {}).get("cores")
     if not cores and isinstance(stated, int):
         cores[str(run.meta.get("node"))] = stated
@@ -214,7 +211,7 @@ def busy(analysis: RunAnalysis) -> Busy | None:
     unit = "GPU"
     if not set(places) & set(workers):
         unit = "process"
-        places = {p: (f"process {p}",) for p in workers}
+        places = _places(run, workers)
     names = sorted({device for devices in places.values() for device in devices})
     if not names or not steps.windows:
         return None
@@ -259,6 +256,22 @@ def _workers(run: OpenedRun, activity: Activity) -> set[tuple[int, int]]:
     others = {stage for process, stage in found if process not in controllers | agents}
     waits = {(process, stage) for process in controllers for stage in others}
     return {(process, stage) for process, stage in found - waits if process not in agents}
+
+
+def _places(run: OpenedRun, workers: Collection[int]) -> dict[int, tuple[str, ...]]:
+    """A place for each process; after a restart it has that of one of its role and rank that was
+    over before it began."""
+    over_ns = dict(run.ask("select process, max(last_ns) from span_stages group by process"))
+    found: dict[int, tuple[str, ...]] = {}
+    left: dict[tuple[object, object], list[int]] = defaultdict(list)
+    for one in sorted(run.processes, key=lambda process: process.start_ns):
+        if one.number in workers:
+            beside = left[one.role, one.rank]
+            over = (p for p in beside if over_ns.get(p, EVER_NS) < one.start_ns)
+            free = next(over, one.number)
+            found[one.number] = found.get(free, (f"process {free}",))
+            beside[:] = [p for p in beside if p != free] + [one.number]
+    return found
 
 
 def _pools(

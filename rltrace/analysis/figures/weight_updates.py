@@ -65,7 +65,7 @@ class Update:
 def updates_of(run: Tables) -> tuple[Update, ...]:
     """All weight updates of `run` in the order of time."""
     rows = run.ask(f"""
-        select case when number >= 0 then number else -1 end, min(start_ns),
+        select max(version), min(start_ns),
                sum(greatest(added_ns, 0)) / 1e9, coalesce({_BYTES}, -1)::bigint
         from sync_rows group by number order by 2
     """)

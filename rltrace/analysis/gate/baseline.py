@@ -27,7 +27,7 @@ from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
 from rltrace.analysis.gate.paired_steps import RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
-from rltrace.trace.job_devices import AGENT
+from rltrace.trace.job_devices import AGENT, cores_of
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.untrusted_files import packaged_toml, text_given, write_given
 
@@ -198,13 +198,13 @@ _STATED = ("placement", "objective", "updates_per_version")
 def hardware_of(run: OpenedRun) -> Facts:
     devices = count_devices(run)
     agents = [process.facts for process in run.processes if process.role == AGENT]
-    cores = [facts["cores"] for facts in agents if isinstance(facts.get("cores"), int)]
+    cores = cores_of(run.processes)
     cpus = sorted({str(facts["cpu"]) for facts in agents if facts.get("cpu")})
     return {
         "device": devices.name or devices.kind,
         "devices": devices.count,
         "nodes": len({process.node for process in run.processes}),
-        "cores": sum(cores) if cores else (devices.count if devices.kind == CORE else None),
+        "cores": sum(cores.values()) or (devices.count if devices.kind == CORE else None),
         "cpu": ", ".join(cpus) or None,
     }
 

@@ -21,6 +21,7 @@ from rltrace.analysis.timeline.steps import Steps, steps_of
 from rltrace.trace.job_devices import AGENT, hidden_devices
 from rltrace.trace.liveness import Liveness
 from rltrace.trace.read.clock_alignment import EVERYTHING, Reach, clock_time
+from rltrace.trace.read.row_filters import job_begins, parts_of
 from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.schema import EVENT_TABLES
 from rltrace.trace.vocabulary import Stage, stage_of
@@ -40,7 +41,8 @@ class Watched:
     `now_ns` until when what has come reaches. `kept` are the complete rows, by table, until they
     are forgotten. Of all there were, `stages_of` are the stages of which a process has recorded a
     span; `last_sign_ns` is when each was last known to record; `learner_tells` is whether any
-    learner says what it does with samples; `readings` are the latest of counters."""
+    learner says what it does with samples; `readings` are the latest of counters; `job_begins_ns`
+    is of `job_begins`."""
 
     def __init__(self, path: Path, lag_budget: float = math.inf, sparing: float = 0.0) -> None:
         self._lag_budget, self._sparing = lag_budget, sparing
@@ -58,6 +60,7 @@ class Watched:
         self.last_sign_ns: dict[int, int] = {}
         self.alive: dict[int, bool | None] = {}
         self.steps = Steps((), True, (), 0)
+        self.job_begins_ns: list[int] = []
         self._step_rows: list[tuple[int, int, int, int]] = []
         self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (-1, [])
         self._open_since_ns = NEVER_NS
@@ -182,7 +185,8 @@ class Watched:
         looked_at, self._looked_at = self._looked_at, (len(self._step_rows), begun)
         if looked_at != self._looked_at:
             rows = sorted([*self._step_rows, *begun], key=lambda row: row[1])
-            self.steps = steps_of(rows, (0, 0))
+            self.steps = steps_of(rows, (0, 0), parts_of(self.follower.processes))
+            self.job_begins_ns = job_begins(rows, self.follower.processes)
 
 
 _CUMULATIVE = ("_joules", "_seconds")

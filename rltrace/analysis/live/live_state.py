@@ -214,10 +214,11 @@ def window_of(
     # Steps of warm-up, and those that stalled, are told among the last ones, but in no mean.
     shown = run.steps.windows[-last:]
     of_shown = Steps(shown, False, (), 0)
-    breakdown = break_down(activity_since(run, recorded, shown[0].start_ns), of_shown)
+    tables = KeptTables(run, recorded)
+    of_training = {**recorded, "spans": tables.spans_of_training()}
+    breakdown = break_down(activity_since(run, of_training, shown[0].start_ns), of_shown)
     steady = list(without_stalls(of_shown, breakdown).steady)
     since, until = shown[steady[0]].start_ns, shown[steady[-1]].end_ns
-    tables = KeptTables(run.database, run.follower, recorded, run.step_starts_ns)
     start_ns, end_ns, tokens = columns_of(tables, GENERATED, "start_ns", "end_ns", "tokens")
     generated = end_ns, np.maximum(tokens, 0)
     trained = columns_of(tables, _TRAINED_ROWS, "time_ns", "tokens")

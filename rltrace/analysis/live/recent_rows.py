@@ -10,7 +10,7 @@ import numpy as np
 from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.process_intervals import TABLE_OF
 from rltrace.trace.compact.stored_rows import publish_names
-from rltrace.trace.read.run_follower import Rows, RunFollower
+from rltrace.trace.read.run_follower import Rows
 from rltrace.trace.read.sql_views import Tables
 from rltrace.trace.read.trajectory_ids import WEIGHTS, weights_table
 from rltrace.trace.read.trajectory_lifecycle import TRAINED_USES, UNTOLD_UNKNOWN
@@ -19,6 +19,8 @@ from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     import duckdb
+
+    from rltrace.analysis.live.followed_run import Watched
 
 SPARING = 100.0
 """What is asked beside a job stays so many times the CPU time it took: 1 % of a core at most."""
@@ -89,24 +91,21 @@ def rows_of_stages(tables: Mapping[str, Rows], with_spans: Collection[Stage]) ->
 
 
 class KeptTables(Tables):
-    """`rows` by table, put into `database` over those before; `starts`: when steps began (Unix ns,
-    in order). Only the latest weight updates are kept: earlier samples have no known version."""
+    """`rows` by table, put into the database of `run` over those before. Only the latest weight
+    updates are kept: earlier samples have no known version."""
 
     _untold = UNTOLD_UNKNOWN
 
-    def __init__(
-        self, database: duckdb.DuckDBPyConnection, follower: RunFollower, rows: Mapping[str, Rows],
-        starts: list[int],
-    ) -> None:  # fmt: skip
+    def __init__(self, run: Watched, rows: Mapping[str, Rows]) -> None:
         super().__init__()
-        self._rows, self._starts, self._connection = rows, starts, database
-        self.processes = follower.processes
-        publish_names(database, {text: number for number, text in enumerate(follower.names)})
-        database.register(WEIGHTS, weights_table(self.processes))
+        self._run, self._rows, self.processes = run, rows, run.follower.processes
+        names = {text: number for number, text in enumerate(run.follower.names)}
+        publish_names(self._database, names)
+        self._database.register(WEIGHTS, weights_table(self.processes))
 
     @property
     def _database(self) -> duckdb.DuckDBPyConnection:
-        return self._connection
+        return self._run.database
 
     def _make_rows(self, name: str) -> None:
         import pyarrow as pa
@@ -115,8 +114,18 @@ class KeptTables(Tables):
         columns = {of: pa.array(values) for of, values in rows.columns.items()}
         self._database.register(f"recorded_{name}", pa.table(columns))
 
+    def spans_of_training(self) -> Rows:
+        """The spans; those that are an evaluation's are of that stage."""
+        spans = self._rows["spans"]
+        if not (spans["stage"] == Stage.EVAL).any():
+            return spans
+        return Rows({name: np.asarray(v) for name, v in self.ask_columns("from raw_spans").items()})
+
     def _step_starts(self) -> list[int]:
-        return self._starts
+        return self._run.step_starts_ns
+
+    def _job_begins(self) -> list[int]:
+        return self._run.job_begins_ns
 
 
 GENERATED = """

@@ -125,7 +125,7 @@ class SampleMeter:
         rows = {name: kept.since(kept.since_ns) for name, kept in self._kept.items()}
         rows["rewards"] = rows["rewards"].where(rows["rewards"]["end_ns"] <= until_ns)
         rows["uses"] = rows["uses"].where(rows["uses"]["time_ns"] <= until_ns)
-        tables = KeptTables(run.database, run.follower, rows, run.step_starts_ns)
+        tables = KeptTables(run, rows)
         found: _Counts = Counter()
 
         def sort(what: str, values: Ints, unit: float = 1.0) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise, takewhile
+from itertools import groupby, pairwise
 from typing import Any, TypeVar
 
-import numpy as np
-
-from rltrace.analysis.timeline.steps import steps_of
+from rltrace.analysis.timeline.steps import Steps, Window, steps_of
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.processes import TracedProcess
-from rltrace.trace.read.row_filters import EVER_NS, Range
+from rltrace.trace.read.row_filters import EVER_NS, Range, begun_again, of_one_rank, parts_of
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import End, read_ends
 from rltrace.trace.run_dir import PROCESS_FAILED, RECORDING_STOPPED
@@ -27,8 +25,8 @@ _RANGE = re.compile(r"\s*(\d*)\s*(?:\.\.\s*(\d*)\s*)?")
 
 # --- trainings that follow each other in one run, as two trainers in a script, or `sft && grpo`
 # A step whose number is that of the first one, or less, begins a phase if what was before had come
-# further and ended well: no step is left open, and no process of it failed. Else work is done
-# again: from a checkpoint, or all of it after a crash.
+# further, or was of another process, and ended well: no step is left open, and no process of it
+# failed. Else work is done again: from a checkpoint, or all of it after a crash.
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ _Step = tuple[int, int, int, int]  # number, start_ns, end_ns or -1, process
 
 def find_phases(run: OpenedRun) -> tuple[TrainingPhase, ...]:
     """The phases of the whole run, in order; none where it has no steps."""
-    rows = [row for row in run.step_rows() if row[0] >= 0]
+    rows = of_one_rank(run.step_rows(), run.processes)
     cuts = [0, *_phase_begins(run, rows), len(rows)]
     parts = [rows[a:b] for a, b in pairwise(cuts) if a < b]
     begins_ns = [part[0][1] for part in parts]
@@ -68,22 +66,14 @@ def find_phases(run: OpenedRun) -> tuple[TrainingPhase, ...]:
 
 def _phase_begins(run: OpenedRun, rows: list[_Step]) -> Iterator[int]:
     """The places of rows, which are in order of their start, at which another phase begins."""
-    number, end = np.array([(row[0], row[2]) for row in rows], np.int64).reshape(-1, 2).T
-    further = number > number[:1]
-    again = (number <= number[:1]) & (np.cumsum(further) > 0)
-    if not again.any():  # as in nearly all runs
+    if not (places := begun_again(rows)):  # as in nearly all runs
         return
-    ends = read_ends(run.path, run.processes)
+    ends, since = read_ends(run.path, run.processes), 0
     failed = {one.get("who") for one in run.problems if one.get("what") == PROCESS_FAILED}
     ill = {p.number for p in run.processes if p.who in failed or not _well(ends.get(p.number))}
-    reached, since = np.maximum.accumulate(end), 0
-    for place in range(int(np.argmax(again)), len(rows)):
-        (last, _, _, by), (step, start_ns, _, process) = rows[place - 1], rows[place]
-        if step > rows[since][0] or last == rows[since][0] or reached[place - 1] > start_ns:
-            continue
-        lasts = takewhile(lambda at: number[at] == number[at + 1], range(place - 2, since, -1))
-        ended = all(end[at] >= 0 for at in (place - 1, *lasts))
-        if ended and (by == process or by not in ill):
+    for place in places:
+        (*_, end_ns, by), (step, _, _, process) = rows[place - 1], rows[place]
+        if step <= rows[since][0] and end_ns >= 0 and (by == process or by not in ill):
             since = place
             yield place
 
@@ -171,9 +161,7 @@ def narrow(run: OpenedRun, asked: StepSelection | None) -> None:
 
 def _of_steps(run: OpenedRun, asked: StepSelection, of: Range) -> Range:
     """The steps asked for, of those in `of`. Errors: as `narrow`."""
-    rows = [row for row in run.step_rows() if of.since_ns <= row[1] < of.until_ns]
-    found = steps_of(rows, (0, 0))
-    windows = () if found.whole_run else found.windows
+    _, found, windows = _steps_in(run, of)
     begun = sorted((start, number) for number, start in found.in_progress)
     gone = "" if run.dropped is None else "; the oldest were dropped to keep the run small"
     if not windows and not begun:
@@ -196,6 +184,13 @@ def _of_steps(run: OpenedRun, asked: StepSelection, of: Range) -> Range:
     later = [window.start_ns for window in windows if window.start_ns > starts[-1]]
     later += [start for start, number in begun if start > starts[-1] and number > high]
     return Range(starts[0], min(later, default=of.until_ns), low, high)
+
+
+def _steps_in(run: OpenedRun, of: Range) -> tuple[list[_Step], Steps, tuple[Window, ...]]:
+    """Rows of steps that began in a range, its steps, and those of them that are complete."""
+    rows = [row for row in run.step_rows() if of.since_ns <= row[1] < of.until_ns]
+    found = steps_of(rows, (0, 0), parts_of(run.processes))
+    return rows, found, () if found.whole_run else found.windows
 
 
 def _stretch(wanted: list[bool]) -> list[int]:
@@ -222,9 +217,7 @@ def whole_steps(run: AnyRun) -> AnyRun:
     if run.cut_short or (run.until_ns or EVER_NS) <= stopped:
         return run
     of = run.range or _WHOLE_RUN
-    rows = [row for row in run.step_rows() if of.since_ns <= row[1] < of.until_ns]
-    found = steps_of(rows, (0, 0))
-    windows = () if found.whole_run else found.windows
+    rows, _, windows = _steps_in(run, of)
     ended = [window for window in windows if window.end_ns <= stopped]
     if ended:
         later = [start for _, start, _, _ in rows if start >= ended[-1].end_ns]

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from rltrace.analysis.timeline.interval_lookup import TIMED
 from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
-from rltrace.trace.read.row_filters import one_clock
+from rltrace.trace.read.row_filters import Parts, one_clock, parts_of
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.run_dir import STEP_FAILED
 from rltrace.trace.vocabulary import Stage
@@ -137,7 +137,8 @@ def find_steps(run: OpenedRun, recorded: tuple[int, int]) -> Steps:
     """The steps of `run`. `recorded` is when the first and the last span of the run lie (ns)."""
     query = f"select step, start_ns, end_ns, process from raw_spans where stage = {int(Stage.STEP)}"
     rows = run.ask(f"{query} order by start_ns")
-    steps = steps_of(rows, recorded, {} if run.meta.get("exit_code") else step_errors(run))
+    errors = {} if run.meta.get("exit_code") else step_errors(run)
+    steps = steps_of(rows, recorded, parts_of(run.processes), errors)
     if steps.whole_run:
         return steps
     keeper = steps.windows[-1].process
@@ -165,10 +166,11 @@ def step_errors(run: OpenedRun) -> dict[int, str]:
 
 
 def steps_of(
-    rows: list[tuple[int, int, int, int]], recorded: tuple[int, int], errors: Collection[int] = ()
-) -> Steps:
+    rows: list[tuple[int, int, int, int]], recorded: tuple[int, int], parts: Parts,
+    errors: Collection[int] = (),
+) -> Steps:  # fmt: skip
     """The steps of rows `(step, start_ns, end_ns or -1, process)` in order of their start; an
-    exception left those in `errors`, in a job that went on."""
+    exception left those in `errors`, in a job that went on. `parts` as in `one_clock`."""
     whole = [row for row in rows if row[2] >= row[1]]
     ended = {step: start for step, start, _, _ in whole}
     left = _failed(rows)
@@ -185,7 +187,7 @@ def steps_of(
         start, end = recorded
         window = Window(-1, start, end, -1, False)
         return Steps((window,) if end > start else (), True, in_progress, 0, failed)
-    kept = one_clock(whole)
+    kept = one_clock(whole, parts)
     warm = warmup_by_margin([end - start for _, start, end, _ in kept])
     windows = tuple(Window(*row, warmup=i < warm) for i, row in enumerate(kept))
     numbers = [window.step for window in windows if window.step >= 0]

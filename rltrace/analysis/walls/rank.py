@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rltrace.analysis.figures.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
@@ -35,8 +35,9 @@ _SURE = (w.CANNOT_TELL, w.WEAK, w.LIKELY).index
 class Ranking:
     """`walls`: the dearest first, those that cannot be told last. `first` binds, and `co_walls`
     cost as much within 5 points. `balanced`: all is known that matters, and nothing binds. Neither:
-    `because` says what is missing, `would_tell` what would help. `may_cost_more`: the walls that
-    cannot be told and may cost more than the first."""
+    `because` says what is missing, `would_tell` what would help; where it is not missing, but of no
+    wall, it is `other_work`, a stage. `may_cost_more`: the walls that cannot be told and may cost
+    more than the first."""
 
     walls: tuple[w.Wall, ...]
     first: w.Wall | None
@@ -46,6 +47,7 @@ class Ranking:
     because: str
     would_tell: tuple[str, ...]
     may_cost_more: tuple[str, ...]
+    other_work: str = field(default="", kw_only=True)
 
     @property
     def binding(self) -> tuple[w.Wall, ...]:
@@ -112,7 +114,8 @@ def rank(analysis: RunAnalysis) -> Ranking:
         would_tell = f"the same without {word(other)}, or with less of it"
         if other is Stage.OTHER:
             would_tell = "stages for these spans, with `--hook module:function=STAGE`"
-        return nothing(f"{where} and more than any of them costs", would_tell)
+        because = f"{where} and more than any of them costs"
+        return replace(nothing(because, would_tell), other_work=word(other))
     others, most = (wall for wall in ranked if wall is not first), max(cost - w.ALIKE, BINDS)
     hidden = [wall for wall in others if _at_most(wall, found) > most]
     tells = [what for wall in hidden for what in wall.missing]

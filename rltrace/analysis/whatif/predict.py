@@ -286,8 +286,7 @@ class OffTheRun(RltraceError):
         why = f"the replay of this run is off by {by}"
         if load.untold:
             why = f"{load.untold} is not known"
-        how = "trying it would tell (`rltrace experiment`)"
-        super().__init__(f"cannot be predicted: {why}; {how}", CANNOT_TELL)
+        super().__init__(f"cannot be predicted: {why}; trying it would tell", CANNOT_TELL)
 
 
 def is_off(load: StepWorkload) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.timeline.interval_lookup import alike, columns, levels, numbered, usual_most
-from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
+from rltrace.analysis.timeline.intervals import Floats, Ints
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.whatif.workload import EngineModel, SampleBatch
 from rltrace.trace.read.run import OpenedRun
@@ -28,8 +28,8 @@ _TOOLS = 0.1  # part of the samples' time in tools, below which it matters littl
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences that ended: engine (0, 1, ...), batch, when decoding began and ended, tokens,
-    seconds of tools in between."""
+    """Sequences that ended: engine (0, 1, ...), batch, when they had a place there and ended,
+    tokens, seconds of tools in between."""
 
     worker: Ints
     batch: Ints
@@ -45,7 +45,6 @@ class SteadySamples(Sequences):
     `batch` is the step in which a sample began, `group` a number from 0 on."""
 
     group: Ints
-    first: Bools  # whether its time begins with its first token, and not before it
     verdict_s: Floats
     judged_s: Floats  # when the verdict began; NaN: unknown
     used_s: Floats  # when it was first trained on or dropped; NaN: unknown
@@ -237,10 +236,7 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
     query = f"""
         select t.trajectory, t.process,
                coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
-               t.start_ns, case when first_token_ns >= t.start_ns then first_token_ns
-                                else t.start_ns end as begin_ns,
-               t.end_ns, response_tokens, (first_token_ns >= t.start_ns)::tinyint as first_seen,
-               greatest(env_ns, 0) as env_ns,
+               t.start_ns, first_token_ns, t.end_ns, response_tokens, greatest(env_ns, 0) as env_ns,
                coalesce(verdict_ns, 0) as verdict_ns, coalesce(judged_ns, -1) as judged_ns,
                coalesce(used_ns, -1) as used_ns
         from raw_grouped_trajectories t left join sample_verdicts v
@@ -260,10 +256,11 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
     trajectory, batch = trajectory[inside], batch[inside]
     found = [column[inside] for column in found]
     order = np.lexsort((found[0], trajectory, found[2]))  # in less memory than an ordered query
-    if (judged_in_order := found[9].take(order) > 0).any():  # after the last none was judged yet
+    if (judged_in_order := found[-2].take(order) > 0).any():  # after the last none was judged yet
         order = order[: np.flatnonzero(judged_in_order)[-1] + 1]
     batch, *found = (column.take(order) for column in (batch, *found))
-    process, group, _, begin, end, tokens, first, env, verdict, judged, used = found
+    process, group, start, first, end, tokens, env, verdict, judged, used = found
+    begin = _placed(process, start, first, end)
     group, _ = numbered(group) if placement == "async" else numbered(batch, group)
     known = used > 0
     if _apart(group[known], np.searchsorted(starts, used[known], side="right")) > _SPLIT:
@@ -276,10 +273,20 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
     return SteadySamples(
         batch=batch, worker=np.unique(process, return_inverse=True)[1], group=group,
         begin_s=(begin - origin) / 1e9, end_s=(end - origin) / 1e9,
-        tokens=tokens.astype(np.float64), first=first.astype(np.bool_),
-        env_s=env / 1e9, verdict_s=verdict / 1e9,
+        tokens=tokens.astype(np.float64), env_s=env / 1e9, verdict_s=verdict / 1e9,
         judged_s=judged_s, used_s=used_s, used=uses / len(steady) or math.nan,
     )  # fmt: skip
+
+
+def _placed(worker: Ints, start: Ints, first: Ints, end: Ints) -> Ints:
+    """When each sample had a place at its worker: at its start or, where it waited for one, when
+    the last other had ended before its first token. What comes before that token is its prefill."""
+    found = start.copy()
+    for _, mine in alike(worker):
+        ends = np.concatenate([[-1], np.sort(end[mine])])
+        ended = ends[np.searchsorted(ends, first[mine], side="right") - 1]
+        found[mine] = np.maximum(start[mine], ended)
+    return found
 
 
 def _made_for(start: Ints, end: Ints, used: Ints, starts: Ints, placement: str) -> Ints:

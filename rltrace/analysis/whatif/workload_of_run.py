@@ -172,7 +172,7 @@ def _of_samples(
     runs_ahead = placement == "async" and sync.seconds >= _SLIGHT * analysis.step_s
     sends = sends_in(run) if runs_ahead else None
     stops, *others = stopping(run, sends) if sends else (GOES_ON,)
-    sequences = replace(samples, tokens=samples.tokens - samples.first)  # that ends the prefill
+    sequences: run_samples.Sequences = samples
     if stops == AT_ONCE and sends is not None:  # what is generated then is generated in no time
         since_ns = analysis.steps.windows[steady[0]].start_ns
         begin_s, end_s = (_without(sends, since_ns, s) for s in (samples.begin_s, samples.end_s))

@@ -129,9 +129,9 @@ def _try_first(summary: Summary) -> Html:
     effect = tag("p", sentence(f"predicted: {screen.effect(summary, best)}"), class_="effect")
     if not best.setting:
         return tag("div", title, effect, class_="try")
-    command, takes = screen.check_of(summary, best)
-    setting = tag("p", _setting(best), class_="setting")
-    check = tag("p", "Check it: ", parts.copied(command), f" {takes}", class_="check")
+    setting, check = tag("p", _setting(best), class_="setting"), NOTHING
+    if tried := screen.check_of(summary, best):
+        check = tag("p", "Check it: ", parts.copied(tried[0]), f" {tried[1]}", class_="check")
     return tag("div", title, setting, effect, check, class_="try")
 
 
@@ -178,7 +178,8 @@ def _drawn(picture: Html, said: str) -> Html:
 
 def fixes_part(summary: Summary) -> Html:
     """All fixes, best first: the section on them with the step before and after."""
-    found, section = summary.verdict, verdict_section.fixes_section(summary.verdict)
+    found, run = summary.verdict, verdict_section.tried_run(summary)
+    section = verdict_section.fixes_section(found, run)
     if section is None:
         return parts.unknown("fixes", "Fixes", next(sentences(summary)))
     gains = [fix.goodput_gain for fix in found.fixes if fix.goodput_gain is not None]

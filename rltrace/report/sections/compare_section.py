@@ -31,6 +31,10 @@ def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) ->
         for name, alarmed in zip(names, found.alarms, strict=True)
         for says in alarmed[:_MOST_ALARMS]
     ]
+    kinds = zip(names, found.no_rollout, strict=True)
+    alarms += [
+        f"! {name}: {kind}, no rollout: steps of other work." for name, kind in kinds if kind
+    ]
     yield Section(title, (*alarms, *_answer(found)))
     if found.stages:
         whole = found.difference_s
@@ -70,7 +74,8 @@ def _answer(found: Comparison) -> Iterator[str]:
         once = f" ({gate_section.ONCE})" if factor.once else ""
         yield f"Of its factors, {factor.name} changed most: {changed}{once}."
     if math.isnan(found.work_ratio.value):
-        yield "No tokens were recorded, so nothing tells more work from slower work."
+        if not any(found.no_rollout):
+            yield "No tokens were recorded, so nothing tells more work from slower work."
         return
     work, pace = map(gate_section.percent, (found.work_ratio, found.pace_ratio))
     drifted = [one.name for one in found.drift if one.changed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from rltrace.analysis.walls.wall import LIKELY, WEIGHTS, Figure, Wall, stages_of
 from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, listed, lowered, numbers, raised, table
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import read_run_json
+from rltrace.trace.run_dir import RUNS_FOLDER, read_run_json
 from rltrace.trace.safe_text import visible
 
 _MOST_FIGURES = 4
@@ -77,8 +78,21 @@ def _unknown(unknown: Sequence[Wall]) -> Iterator[str]:
             yield f"{wall.name}: {wall.because}. What would tell: {'; '.join(wall.missing)}."
 
 
-def fixes_section(verdict: Verdict) -> Section | None:
-    """What to change, best first; None where nothing binds or nobody can tell."""
+def run_word(summary: Summary) -> str:
+    """The run as a command takes it here: its name, or the path by which it was asked for."""
+    path = min(summary.run.path, os.path.relpath(summary.run.path), key=len)
+    here = os.path.dirname(path) == RUNS_FOLDER
+    return shlex.quote(visible(os.path.basename(path) if here else path))
+
+
+def tried_run(summary: Summary) -> str:
+    """The same where `rltrace experiment` can try a fix: a log has no command to run again."""
+    return "" if summary.run.imported else run_word(summary)
+
+
+def fixes_section(verdict: Verdict, run: str = "") -> Section | None:
+    """What to change, best first; None where nothing binds or nobody can tell. `run` is the run as
+    a command takes it, empty where its job cannot be run again."""
     if verdict.alarms:
         return Section(_FIXES, ("No advice before what is wrong is mended.",))
     why_none = why_no_fix(verdict)
@@ -96,7 +110,7 @@ def fixes_section(verdict: Verdict) -> Section | None:
         for number, fix in enumerate(verdict.fixes, 1)
     ]
     grid = table(rows, "fix", TableColumn("setting", copied=True), *numbers("goodput per device"))
-    return Section(_FIXES, tuple(lines), grid, tuple(_fix_notes(verdict)))
+    return Section(_FIXES, tuple(lines), grid, tuple(_fix_notes(verdict, run)))
 
 
 def against(verdict: Verdict) -> str:
@@ -117,15 +131,15 @@ def gain_words(gain: Estimate | None) -> str:
     return f"{middle:+d} % ({low:+d} to {high:+d})" if low != high else f"{middle:+d} %"
 
 
-def _fix_notes(verdict: Verdict) -> Iterator[str]:
+def _fix_notes(verdict: Verdict, run: str) -> Iterator[str]:
     yield from gains_nothing(verdict)
     if not verdict.fixes:
         return
     if verdict.unpredicted:
-        yield f"No gain is predicted: {verdict.unpredicted}."
+        yield f"Gains {verdict.unpredicted}."
     else:
-        can_try = any(fix.setting for fix in verdict.fixes)
-        tries = " `rltrace experiment --fix N` tries the Nth." * can_try
+        can_try = bool(run) and any(fix.setting for fix in verdict.fixes)
+        tries = f" `rltrace experiment {run} --fix N` tries the Nth." * can_try
         yield f"Each gain is for that fix alone. The order is by gain and effort.{tries}"
     for number, fix in enumerate(verdict.fixes, 1):
         yield f"{number}. Risk: {lowered(fix.risk)} Watch {fix.watch}."
@@ -211,7 +225,8 @@ def sentences(summary: Summary) -> Iterator[str]:
         said = [f"{row.name} {units.share(row.share)}" for row in most if row.share >= _MATTERS]
         yield f"{raised(found.because)}. A step is {listed(said)}."
     elif found.first is None:
-        yield f"The wall cannot be told: {found.because}."
+        lead = "Other work" if found.other_work else "The wall cannot be told"
+        yield f"{lead}: {found.because}."
         command = "" if summary.stages else suggested(summary.run.path)
         if command:
             yield f"{TYPE_THIS}{command}"

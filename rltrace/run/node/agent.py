@@ -46,8 +46,7 @@ def main(run_dir: str) -> None:
     os.closerange(3, 4096)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    cores = len(os.sched_getaffinity(0))
-    recorder = recording.start(run_dir, role="agent", cores=cores, cpu=cpu_model())
+    recorder = recording.start(run_dir, role="agent", cpu=cpu_model())
     if recorder is None:
         return
     agent = Agent(run_dir, recorder)

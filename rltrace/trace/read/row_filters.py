@@ -1,13 +1,15 @@
 """Which rows count: possible times and counts, ranges of time, and the steps of which process.
 
 Of a range is what began in it, and what was going on when it began. A sample that was used in it
-is, whenever it was generated and judged, so that its lag is known. A row that was still open when
-the range began counts where its process recorded anything later: else it was lost long before.
+is, whenever it was generated and judged since the job began, or began again, so that its lag is
+known. A row that was still open when the range began counts where its process recorded anything
+later: else it was lost long before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rltrace.trace.compact.stored_rows import Stored
+    from rltrace.trace.read.processes import TracedProcess
 
 EVER_NS = 1 << 62  # Unix ns of a moment in 2116: two can be subtracted and added
 
@@ -98,11 +101,14 @@ class Range:
 
 
 class Narrowed:
-    """Makes the tables of a range in `database`, of `stored` rows."""
+    """Makes the tables of a range in `database`, of `stored` rows; `begins` as `job_begins`."""
 
-    def __init__(self, database: duckdb.DuckDBPyConnection, stored: Stored, of: Range) -> None:
+    def __init__(
+        self, database: duckdb.DuckDBPyConnection, stored: Stored, of: Range, begins: list[int]
+    ) -> None:
         self._database, self._stored, self._of = database, stored, of
         self._manifest = stored.manifest
+        self._begins = begins
 
     def make(self, name: str) -> None:
         """Makes `recorded_<name>`."""
@@ -127,16 +133,12 @@ class Narrowed:
 
     def _within(self, table: Table) -> str:
         since, until, marker = self._of.since_ns, self._of.until_ns, table.columns[0].name
-        if table is CAPTURED_TOKENS:
-            return f"(start_ns < {until} AND (start_ns >= {since} OR {self._is_used}))"
-        if table.find("end_ns") < 0:
-            return f'"{marker}" >= {since} AND "{marker}" < {until}'
-        of_time = (
-            f"(start_ns < {until} AND (start_ns >= {since} OR end_ns >= {since} "
-            f"OR (end_ns = -1 AND {self._is_alive})))"
-        )
+        counts = [f'"{marker}" >= {since}']
+        if table.find("end_ns") >= 0:
+            counts.append(f"end_ns >= {since} OR (end_ns = -1 AND {self._is_alive})")
         if table.name in OF_SAMPLES:
-            return f"(start_ns < {until} AND ({of_time} OR {self._is_used}))"
+            counts.append(self._is_used)
+        of_time = f'("{marker}" < {until} AND ({" OR ".join(counts)}))'
         if table.name != "spans":
             return of_time
         first, last = self._of.first_step, self._of.last_step
@@ -157,11 +159,13 @@ class Narrowed:
 
     @cached_property
     def _is_used(self) -> str:
-        """Whether the sample of a row was used in the range."""
+        """Whether the sample of a row was used in the range; before the job began again an id is
+        another's."""
         within = f"trajectory <> -1 AND {self._within(TABLES['uses'])}"
         rows = f"SELECT DISTINCT trajectory FROM ({self._near('uses')}) WHERE {within}"
         self._database.execute(f"CREATE OR REPLACE TABLE range_used AS {rows}")
-        return "trajectory IN (FROM range_used)"
+        since = max((ns for ns in self._begins if ns <= self._of.since_ns), default=0)
+        return f"(start_ns >= {since} AND trajectory IN (FROM range_used))"
 
     def _add_earlier(self, name: str) -> None:
         """Adds what belongs to the samples that were used, from the parts before, back to the first
@@ -182,12 +186,13 @@ class Narrowed:
 
 
 # --- Whose steps count, where several processes record steps. The ranks of a learner each record
-# the same: the process with the most keeps the time. Another's count only where it recorded none,
-# as after a restart, when the learner is a new process. The views `steps` and `stages` have those
-# of one role and rank only: another rank that was late has done no step again.
+# the same: the process with the most keeps the time. Another's step counts where it recorded none,
+# and it is not the same step: its number is new, or that step was done again, by a process of the
+# same role and rank that began after that one's last step. A rank that was late does none again.
 
 _Ints = NDArray[np.int64]
 _Step = tuple[int, int, int, int]
+Parts = Mapping[int, tuple[str | None, int | None]]
 
 STEPS_THAT_COUNT = "steps_that_count"  # table: `process`, `start_ns` of the rows that `steps` has
 STEPS = f"""
@@ -199,22 +204,23 @@ WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns
 """
 
 _MARKED = f"""
-SELECT s.step, s.start_ns, s.end_ns, s.process, p.role, p.rank
-FROM raw_spans s LEFT JOIN processes p USING (process)
-WHERE s.stage = {int(Stage.STEP)} AND s.step >= 0 ORDER BY s.start_ns
+SELECT step, start_ns, end_ns, process FROM raw_spans
+WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns
 """
 
 
-def steps_that_count(database: duckdb.DuckDBPyConnection) -> pa.Table:
-    """The table, of a database with `raw_spans`. It has all steps of the keeper, ended or not."""
-    marked = database.execute(_MARKED).fetchall()
-    part = {process: (role, rank) for *_, process, role, rank in marked}
-    rows = [row[:4] for row in marked if None not in row[:4]]
-    if rows:
-        keeper = _by_steps([row for row in rows if row[2] >= row[1]] or rows)[0]
-        rows = _that_count([row for row in rows if part[row[3]] == part[keeper]], keeper)
-    found = sorted({(process, start) for _, start, _, process in rows})
-    return table_of(found, "process", "start_ns")
+def steps_that_count(
+    database: duckdb.DuckDBPyConnection, processes: Iterable[TracedProcess]
+) -> pa.Table:
+    """The table, of a database with `raw_spans`. A step that never ended is there unless another of
+    its number did."""
+    marked = [row for row in database.execute(_MARKED).fetchall() if None not in row]
+    rows = each_once(marked, parts_of(processes))
+    ended = {step for step, start, end, _ in rows if end >= start}
+    kept = (row for row in rows if row[2] >= row[1] or row[0] not in ended)
+    return table_of(
+        sorted((process, start) for _, start, _, process in kept), "process", "start_ns"
+    )
 
 
 def table_of(rows: Sequence[tuple[int, ...]], *names: str) -> pa.Table:
@@ -225,35 +231,78 @@ def table_of(rows: Sequence[tuple[int, ...]], *names: str) -> pa.Table:
     return pa.table(dict(zip(names, columns, strict=True)))
 
 
-def _that_count(rows: list[_Step], keeper: int) -> list[_Step]:
-    """All of the keeper; another's open step only if no other has its number (it was redone)."""
-    kept = [row for row in rows if row[3] == keeper]
-    kept += [row for row in one_clock([r for r in rows if r[2] >= r[1]]) if row[3] != keeper]
-    numbers = {row[0] for row in kept}
-    for row in rows:
-        if row[2] < row[1] and row[0] not in numbers:
-            numbers.add(row[0])
-            kept.append(row)
-    return kept
+def parts_of(processes: Iterable[TracedProcess]) -> Parts:
+    return {process.number: (process.role, process.rank) for process in processes}
 
 
-def _by_steps(rows: list[_Step]) -> list[int]:
-    """The processes, that with the most steps first."""
-    process, count = np.unique(np.array([row[3] for row in rows], np.int64), return_counts=True)
-    found: list[int] = process[np.lexsort((process, -count))].tolist()
+def each_once(rows: list[_Step], parts: Parts) -> list[_Step]:
+    """Rows `(step, start_ns, end_ns or -1, process)` without those of steps that a process with
+    more of them has, too. `parts` are role and rank by process."""
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    number, process = table[:, 0], table[:, 3]
+    order = np.argsort(process, kind="stable")
+    starts = np.flatnonzero(np.diff(process[order], prepend=-2))
+    kept = np.zeros(len(rows), np.bool_)
+    found: list[tuple[object, int, int, _Ints]] = []  # part, first start, last end, numbers
+    for places in sorted(np.split(order, starts)[1:], key=len, reverse=True):
+        mine, part = places, parts.get(int(process[places[0]]))
+        since, until = int(table[mine, 1].min()), int(table[mine, 1:3].max())
+        for other, first, last, numbers in found:
+            if part != other or (since < last and first < until):
+                mine = mine[~np.isin(number[mine], numbers)]
+        if len(mine):
+            found.append((part, since, until, number[mine]))
+            kept[mine] = True
+    return [row for row, counts in zip(rows, kept.tolist(), strict=True) if counts]
+
+
+def of_one_rank(rows: list[_Step], processes: Iterable[TracedProcess]) -> list[_Step]:
+    """The numbered steps of the rank with the most, and of processes without a rank, each once:
+    another rank does the same, whenever it begins."""
+    rank_of = {process.number: process.rank for process in processes}
+    ranks = Counter(rank_of.get(row[3]) for row in rows)
+    kept = (
+        None,
+        max((one for one in ranks if one is not None), key=lambda one: ranks[one], default=None),
+    )
+    return each_once([row for row in rows if row[0] >= 0 and rank_of.get(row[3]) in kept], {})
+
+
+def begun_again(rows: list[_Step]) -> list[int]:
+    """Places of such rows, by start, at which a step came again, or an earlier one: in another
+    process, or from the first on. A number that is always the same says nothing."""
+    found, numbers, first = list[int](), set[int](), 0
+    for place, (step, _, _, process) in enumerate(rows):
+        again = step in numbers or (bool(numbers) and step < first)
+        if again and (process != rows[place - 1][3] or step <= first < max(numbers)):
+            found.append(place)
+            numbers.clear()
+        first = first if numbers else step
+        numbers.add(step)
     return found
 
 
-def one_clock(rows: list[_Step]) -> list[_Step]:
+def job_begins(rows: list[_Step], processes: Collection[TracedProcess]) -> list[int]:
+    """When the job began again (Unix ns): an id, or a version, is another's then."""
+    started_ns, found = {one.number: one.start_ns for one in processes}, list[int]()
+    rows = of_one_rank(rows, processes)
+    for place in begun_again(rows):
+        (_, start_ns, _, process), (*_, end_ns, by) = rows[place], rows[place - 1]
+        last_ns = max(max(row[1:3]) for row in rows[:place])
+        if end_ns < 0:  # what such a step began may be later than itself
+            last_ns = start_ns if by == process else max(last_ns, started_ns.get(process, 0))
+        found.append(min(start_ns, last_ns))
+    return found
+
+
+def one_clock(rows: list[_Step], parts: Parts) -> list[_Step]:
     """Of rows `(step, start_ns, end_ns, process)` of ended steps, by start, those that count. They
-    do not overlap: one is cut where the next of its process begins."""
-    if not rows:
-        return []
-    table = np.array(rows, np.int64)
+    do not overlap: one is cut where the next of its process begins. `parts` as in `each_once`."""
+    table = np.array(each_once(rows, parts), np.int64).reshape(-1, 4)
     kept = np.zeros((0, 4), np.int64)
-    for one in _by_steps(rows):
-        mine = table[table[:, 3] == one]
-        mine = _cut_where_the_next_begins(mine)
+    process, count = np.unique(table[:, 3], return_counts=True)
+    for one in process[np.lexsort((process, -count))]:
+        mine = _cut_where_the_next_begins(table[table[:, 3] == one])
         before = np.searchsorted(kept[:, 1], mine[:, 2], side="left")
         free = np.searchsorted(kept[:, 2], mine[:, 1], side="right") == before
         kept = np.concatenate([kept, mine[free]])

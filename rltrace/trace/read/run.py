@@ -22,7 +22,7 @@ from rltrace.trace.compact.stored_rows import Stored, pattern_of, quoted, readin
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.liveness import OUTLIVED, command_s, described_alive
 from rltrace.trace.read.clock_alignment import NodeClock, read_reach
-from rltrace.trace.read.row_filters import EVER_NS, Narrowed, Range
+from rltrace.trace.read.row_filters import EVER_NS, Narrowed, Range, job_begins
 from rltrace.trace.read.run_files import RunFiles
 from rltrace.trace.read.sql_views import (
     IN_WORDS,
@@ -260,7 +260,12 @@ class OpenedRun(Tables):
 
     @cached_property
     def _narrowed(self) -> Narrowed | None:
-        return None if self.range is None else Narrowed(self._database, self._stored, self.range)
+        if self.range is None:
+            return None
+        return Narrowed(self._database, self._stored, self.range, self._job_begins())
+
+    def _job_begins(self) -> list[int]:
+        return job_begins(self._step_rows, self.processes)
 
     def _make(self, name: str) -> None:
         import duckdb

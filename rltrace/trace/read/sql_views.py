@@ -10,7 +10,7 @@ from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.read import trajectory_ids as ids
 from rltrace.trace.read import trajectory_lifecycle as life
-from rltrace.trace.read.row_filters import STEPS, STEPS_THAT_COUNT, steps_that_count
+from rltrace.trace.read.row_filters import STEPS, STEPS_THAT_COUNT, steps_that_count, table_of
 from rltrace.trace.read.trajectory_ids import regrouped
 from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
 from rltrace.trace.schema import TABLES, Column, Table
@@ -81,9 +81,11 @@ SPAN_STAGES = """
 create or replace table span_stages as
 select process, stage, count(*) as spans, count(*) filter (end_ns < 0) as open,
        count(*) filter (end_ns >= 0 and end_ns < start_ns) as backwards,
-       min(lane) as first_lane, max(lane) as last_lane
+       min(lane) as first_lane, max(lane) as last_lane,
+       max(greatest(start_ns, end_ns)) as last_ns
 from raw_spans where start_ns > 0 group by process, stage"""
-"""`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks)."""
+"""`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks). Nothing
+began or ended after `last_ns`."""
 
 DERIVED = {
     "steps": (STEPS,),
@@ -128,7 +130,7 @@ class Tables(ABC):
     processes: list[TracedProcess]
     _untold = UNTOLD
     _known = frozenset(prefix + table for prefix in (_ROWS, _RAW) for table in TABLES).union(
-        DERIVED, (_UNTOLD, ids.NAME, ids.BASELINE, STEPS_THAT_COUNT)
+        DERIVED, (_UNTOLD, ids.NAME, ids.BASELINE, ids.JOB_BEGINS, STEPS_THAT_COUNT)
     )
     """What is made as soon as something that is asked or made names it."""
 
@@ -152,10 +154,10 @@ class Tables(ABC):
         return self._asked(query).fetchnumpy()
 
     def ids_that_came_again(self) -> tuple[int, int]:
-        """How many ids of samples came again: `(told apart, others)`."""
+        """How many ids of samples came again, and the job did not: `(told apart, others)`."""
         if not self._repeats_ids("uses"):
             return 0, 0
-        count = "SELECT count(DISTINCT trajectory) FILTER (id {} -1) FROM repeated_ids"
+        count = "SELECT count(DISTINCT trajectory) FROM repeated_ids WHERE in_job AND id {} -1"
         told, unclear = (self.ask(count.format(sign))[0][0] for sign in ("<>", "="))
         return told, unclear
 
@@ -164,7 +166,7 @@ class Tables(ABC):
         if table not in ids.TABLES:
             return False
         if self._ids_come_again is None:
-            self._make_for("recorded_trajectories recorded_uses")
+            self._make_for(f"recorded_trajectories recorded_uses {ids.JOB_BEGINS}")
             self._ids_come_again = ids.tell_samples_apart(self._database)
         return self._ids_come_again
 
@@ -172,9 +174,11 @@ class Tables(ABC):
     def _make_rows(self, name: str) -> None:
         """Makes `recorded_<name>`: the rows of a table."""
 
-    def _of_training(self, table: str, rows: str | None = None) -> str:
-        """A query of the rows of a table (all, unless given) without what is of an evaluation."""
-        rows = rows or f"FROM {_ROWS}{table}"
+    def _of_training(self, table: str) -> str:
+        """A query of the rows of a table, of ids told apart, without what is of an evaluation."""
+        rows = f"FROM {_ROWS}{table}"
+        if self._repeats_ids(table):
+            rows = ids.rows_told_apart(table)
         if table not in life.OF_EVALUATIONS:
             return rows
         if self._evaluations is None:
@@ -187,6 +191,10 @@ class Tables(ABC):
     def _step_starts(self) -> list[int]:
         """When the steps began (Unix ns, in order)."""
         return [row[0] for row in self.ask("SELECT start_ns FROM steps")]
+
+    @abstractmethod
+    def _job_begins(self) -> list[int]:
+        """`job_begins` of the whole run."""
 
     def _asked(self, query: str) -> duckdb.DuckDBPyConnection:
         """The database with the answer: take it before anything else is asked."""
@@ -213,11 +221,14 @@ class Tables(ABC):
         """Makes what is named, and before it what that is made of."""
         table = name.partition("_")[2]
         if name == ids.NAME:
-            self._make_for("raw_trajectories raw_uses")
+            self._make_for(f"raw_trajectories raw_uses {ids.JOB_BEGINS}")
             self._database.register(name, regrouped(self._database, self._step_starts))
+        elif name == ids.JOB_BEGINS:
+            begins = [*enumerate([0, *self._job_begins()])]
+            self._database.register(name, table_of(begins, "job", "since_ns"))
         elif name == STEPS_THAT_COUNT:
             self._make_for("raw_spans")
-            self._database.register(name, steps_that_count(self._database))
+            self._database.register(name, steps_that_count(self._database, self.processes))
         elif name == ids.BASELINE:
             query = ids.baseline_query(self.processes)
             self._execute(f"CREATE OR REPLACE TABLE {name} AS {query}")
@@ -226,8 +237,7 @@ class Tables(ABC):
         elif name in DERIVED:
             self._execute(*DERIVED[name])
         elif name.startswith(_RAW):
-            rows = ids.rows_told_apart(table) if self._repeats_ids(table) else None
-            self._execute(f"CREATE OR REPLACE VIEW {name} AS {self._of_training(table, rows)}")
+            self._execute(f"CREATE OR REPLACE VIEW {name} AS {self._of_training(table)}")
         else:
             self._make_rows(table)
 

@@ -11,8 +11,9 @@ of samples rewarded together, so an id is taken apart into rounds where the trac
 Where samples begin in a later step (or version, where no step is known) and nobody recorded their
 use, such a group is taken for one while it is no larger than others; else its group is unknown.
 
-A sample's id is over once it has met the learner: what comes later is of another sample. Where a
-use came before its generation had ended, as in a job that generates ahead, the id is unknown.
+A sample's id is over once it has met the learner, and each id once the job began again (after a
+crash, or with its next training): what comes later is of another. Where a use came before its
+generation had ended, as in a job that generates ahead, the id is unknown.
 
 Where no reward differs, a group-relative advantage (GRPO, RLOO) is zero; one of another baseline
 need not be (`BASELINE`). Rewards are compared component by component: that components cancel out
@@ -30,7 +31,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rltrace.trace.read.row_filters import table_of
+from rltrace.trace.read.row_filters import OF_SAMPLES, table_of
 from rltrace.trace.vocabulary import Fate, Outcome, Stage
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ GROUPED = (
 )
 """Views: `raw_trajectories` and `trajectories` with these groups."""
 
+JOB_BEGINS = "job_begins"
+"""Table: `since_ns`, `job`: when the job began, as number 0, and when it began again."""
+
 ADVANTAGE_KNOWN = (int(Fate.TRAINED), int(Fate.ZERO_ADVANTAGE))
 """Fates of samples whose group was complete."""
 _SUSPECT = f"""
@@ -78,7 +82,8 @@ u AS (
     SELECT trajectory, min(time_ns) FILTER (fate IN {ADVANTAGE_KNOWN}) AS known_ns,
            min(nullif(step, -1)) AS first_use, max(nullif(step, -1)) AS last_use
     FROM raw_uses WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory),
-j AS (SELECT * FROM s LEFT JOIN u USING (trajectory)),
+j AS (SELECT * FROM s LEFT JOIN u USING (trajectory) ASOF JOIN {JOB_BEGINS} b
+      ON began_ns >= b.since_ns),
 apart AS (
     SELECT *, began_ns >= max(greatest(began_ns, ended_ns)) OVER (
         PARTITION BY g ORDER BY began_ns, trajectory
@@ -105,6 +110,7 @@ class GroupedSample:
     known_ns: int | None
     first_use: int | None
     last_use: int | None
+    job: int  # how often the job had begun again
     used_after: int | None = None  # earliest step that used this one or a later one of its id
 
 
@@ -129,14 +135,14 @@ class _Round:
 
 
 def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]]) -> pa.Table:
-    """The table, of a database with `raw_trajectories` and `raw_uses`. `starts` gives when the
-    steps began (Unix ns, in order), and is asked only where it matters."""
+    """The table, of a database with `raw_trajectories`, `raw_uses` and `JOB_BEGINS`. `starts` gives
+    when the steps began (Unix ns, in order), and is asked only where it matters."""
     # An id of one round of overlapping samples, as almost all are, needs no further look.
     if database.execute(_SUSPECT).fetchone() is None:
         return table_of([], *_REGROUPED)
     found = database.execute(
         f"{_CANDIDATES} SELECT trajectory, g, began_ns, ended_ns, version, known_ns, first_use,"
-        " last_use FROM j WHERE g IN (SELECT g FROM seen WHERE again)"
+        " last_use, job FROM j WHERE g IN (SELECT g FROM seen WHERE again)"
         " ORDER BY g, began_ns, trajectory"
     ).fetchall()
 
@@ -188,7 +194,8 @@ def _rounds(samples: list[GroupedSample], starts: Callable[[], list[int]]) -> It
 
 def _begins(now: _Round, one: GroupedSample, starts: Callable[[], list[int]]) -> bool | None:
     """Whether a round begins with a sample; None: it may."""
-    if now.known_ns is not None and now.known_ns < one.began_ns:
+    known = now.known_ns is not None and now.known_ns < one.began_ns
+    if known or now.samples[-1].job != one.job:
         return True
     if one.began_ns < now.ended_ns:
         return False
@@ -215,14 +222,18 @@ def _of(which: Callable[[int, int], int], a: int | None, b: int | None) -> int |
     return b if a is None else a if b is None else which(a, b)
 
 
-TABLES = {"trajectories": "start_ns", "rewards": "start_ns", "uses": "time_ns"}
+TABLES = {**dict.fromkeys(OF_SAMPLES, "start_ns"), "uses": "time_ns"}
 """The tables with ids of samples, and the moment that says which sample of an id a row is of."""
 
-_ENDS = """
-SELECT {} FROM recorded_trajectories t JOIN (
+_ENDS = f"""
+SELECT {{}} FROM recorded_trajectories t JOIN (
     SELECT trajectory, min(time_ns) AS met_ns FROM recorded_uses
-    WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory) USING (trajectory)
-WHERE start_ns > met_ns {}
+    WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory
+    UNION ALL
+    SELECT trajectory, since_ns - 1 FROM {JOB_BEGINS} JOIN (
+        SELECT trajectory, min(start_ns) AS first_ns FROM recorded_trajectories
+        WHERE start_ns > 0 AND trajectory <> -1 GROUP BY trajectory) ON since_ns > first_ns
+) USING (trajectory) WHERE start_ns > met_ns {{}}
 """
 _FIND = f"""
 CREATE OR REPLACE TABLE repeated_ids AS
@@ -232,7 +243,9 @@ events AS (
     FROM recorded_trajectories WHERE start_ns > 0 AND trajectory IN (FROM ids)
     UNION ALL
     SELECT trajectory, time_ns, NULL, true
-    FROM recorded_uses WHERE time_ns > 0 AND trajectory IN (FROM ids)),
+    FROM recorded_uses WHERE time_ns > 0 AND trajectory IN (FROM ids)
+    UNION ALL
+    SELECT trajectory, since_ns - 1, NULL, true FROM ids, {JOB_BEGINS} WHERE job > 0),
 after AS (
     SELECT *, NOT is_use AND coalesce(lag(is_use) OVER of_id, true) AS begins
     FROM events WINDOW of_id AS (PARTITION BY trajectory ORDER BY at_ns, is_use)),
@@ -240,13 +253,18 @@ numbered AS (
     SELECT *, count(*) FILTER (begins) OVER so_far AS number,
            max(end_ns) OVER so_far AS ended_ns
     FROM after WINDOW so_far AS (PARTITION BY trajectory ORDER BY at_ns, is_use)),
-unclear AS (SELECT DISTINCT trajectory FROM numbered WHERE is_use AND at_ns < ended_ns)
-SELECT trajectory, at_ns AS since_ns, (hash(trajectory, number) >> 1)::BIGINT AS id
-FROM numbered WHERE begins AND number > 1 AND trajectory NOT IN (FROM unclear)
+unclear AS (SELECT DISTINCT trajectory FROM numbered WHERE is_use AND at_ns < ended_ns),
+begun AS (
+    SELECT trajectory, at_ns, number,
+           row_number() OVER (PARTITION BY trajectory, job ORDER BY at_ns) > 1 AS in_job
+    FROM numbered ASOF JOIN {JOB_BEGINS} ON at_ns >= since_ns WHERE begins)
+SELECT trajectory, at_ns AS since_ns, (hash(trajectory, number) >> 1)::BIGINT AS id, in_job
+FROM begun WHERE number > 1 AND trajectory NOT IN (FROM unclear)
 UNION ALL
-SELECT trajectory, 0, -1 FROM unclear
+SELECT trajectory, 0, -1, true FROM unclear
 """
-"""Table: from a moment on rows of an id are of the sample `id` (-1: unknown)."""
+"""Table: from a moment on rows of an id are of the sample `id` (-1: unknown); `in_job`: the id was
+there already since the job began, or began again."""
 
 
 def tell_samples_apart(database: duckdb.DuckDBPyConnection) -> bool:

@@ -111,15 +111,19 @@ the mean of those that are, without what the learner dropped."""
 
 SYNC_ROWS = """
 create or replace table sync_rows as
-select process, role, transport, bytes, start_ns, end_ns, stall_ns,
-       case when version >= 0 then version else -start_ns end as number,
-       end_ns - greatest(start_ns, coalesce(
-           max(end_ns) over (partition by case when version >= 0 then version else -start_ns end
+with numbered as (
+    select process, role, transport, version, bytes, start_ns, end_ns, stall_ns,
+           case when version >= 0 then version + (job << 32) else -start_ns end as number
+    from raw_syncs asof join job_begins on start_ns >= since_ns
+    where start_ns > 0 and end_ns >= start_ns)
+select *, end_ns - greatest(start_ns, coalesce(
+           max(end_ns) over (partition by number
                order by start_ns rows between unbounded preceding and 1 preceding),
            start_ns)) as added_ns
-from raw_syncs where start_ns > 0 and end_ns >= start_ns"""
+from numbered"""
 """Participants of weight updates: each update has a `number` (rows of an unknown version are each
-an update); `added_ns` is how much a row prolongs the union of those before it."""
+an update, and so is a version again once the job began again); `added_ns` is how much a row
+prolongs the union of those before it."""
 
 PHASE_UNIONS = f"""
     with sharing as (

@@ -34,7 +34,7 @@ from rltrace.analysis.gate.metrics import (
     conditions_of,
     parse_condition,
 )
-from rltrace.testing.handmade_runs import process, rows, run_of, turns
+from rltrace.testing.handmade_runs import process, rows, run_of, stating, turns
 from rltrace.testing.inside.analysis import (
     MOST_STEPS,
     RunSeries,
@@ -222,9 +222,9 @@ def test_what_one_run_does_not_state_is_no_difference(tmp_path: Path) -> None:
 
 def test_processors_are_hardware(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("learner", *turns(6.0)), process("agent"))
-    next(p for p in run.processes if p.role == "agent").facts.update(cpu="EPYC", cores=4)
+    run = stating(run, {"cores": 0, "cpus": "1f0"}, {"cores": 0, "cpus": "3", "cpu": "EPYC"})
     assert hardware_of(run)["cpu"] == "EPYC"
-    assert hardware_of(run)["cores"] == 4
+    assert hardware_of(run)["cores"] == 7
     assert framework_facts(run).keys() >= {"framework", "python"}
 
 

@@ -139,8 +139,8 @@ def test_numbers_that_come_again_are_a_restart_or_a_count_that_began_anew(
 ) -> None:
     made = [
         process("driver", *((("step", n), begin + 10 * i, begin + 10 * i + 10)
-                            for i, n in enumerate(numbers)), rank=rank)
-        for rank, (begin, *numbers) in enumerate(again)
+                            for i, n in enumerate(numbers)))
+        for begin, *numbers in again
     ]  # fmt: skip
     found = health_of(run_of(tmp_path, *made))
     assert ("restart", ALARM) in kinds(found)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import rltrace
+from rltrace.testing import process, rows, run_of, turns
 from rltrace.testing.clocks import up_for_days
 from rltrace.testing.inside.analysis import LiveState, Summary, Window, summarize, trained_in
 from rltrace.testing.inside.hooks import Recorder
@@ -116,6 +117,22 @@ def test_of_all_steps_they_are_the_reports(
     assert shown.totals.lost == {
         reason: n for reason, n in lost.items() if not reason.startswith("never used")
     }
+
+
+def test_what_engines_do_in_an_evaluation_is_its_own_here_too(tmp_path: Path) -> None:
+    evals = [("eval", 10 * n + 7, 10 * n + 9) for n in range(4)]
+    driver = process("driver", *turns(5, 5, 5, 5), *evals)
+    begins = [10.0 * n + at for n in range(4) for at in (1, 7)]
+    engine = process("rollout", *(("rollout", s, s + 2) for s in begins))
+    rows(engine, "trajectories", start_s=begins, end_s=[s + 2 for s in begins],
+         trajectory=list(range(8)), response_tokens=7)  # fmt: skip
+    rows(driver, "uses", time_s=[10.0 * n + 6 for n in range(4)], trajectory=list(range(0, 8, 2)),
+         tokens=7, fate=Fate.TRAINED)  # fmt: skip
+    run = run_of(tmp_path, driver, engine)
+    window = LiveState(run.path, last=ALL).snapshot().window
+    assert window is not None
+    assert {one.stage: one.tau_s for one in window.stages}["rollout"] == near(5.0)
+    assert_agrees(window, summarize(run, predict=False), run)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -215,6 +215,20 @@ def test_the_first_token_of_a_response_ends_its_prefill(tmp_path: Path) -> None:
     assert load.model_error == pytest.approx(0, abs=1e-3)
 
 
+def test_what_comes_before_the_first_token_takes_its_time(tmp_path: Path) -> None:
+    """Two samples in turns, of 1.5 s of prefill and 1.5 s for five tokens."""
+    begin = [10.0 * step + 3 * i for step in range(4) for i in range(2)]
+    for waits_s in (0.0, 3.0):  # for its place
+        starts = [b - waits_s * (i % 2) for i, b in enumerate(begin)]
+        lengths = [3.0 + waits_s * (i % 2) for i in range(len(begin))]
+        first = {"first_token_s": [b + 1.5 for b in begin]}
+        engine = sampled(process("rollout"), starts, lengths, response_tokens=5, **first)
+        made = run_of(tmp_path / str(waits_s), driver((6, 10), 4), engine, settings=COLOCATED)
+        load = of(made)
+        assert load.engine.token_s == pytest.approx(0.6)
+        assert load.model_error == pytest.approx(0, abs=1e-3)
+
+
 def test_lengths_that_change_as_the_policy_learns_are_all_played(tmp_path: Path) -> None:
     steps, each = 40, 4
     tokens = [10 + step for step in range(steps) for _ in range(each)]

@@ -248,7 +248,7 @@ def test_what_a_prediction_is_for_is_set_whatever_the_run_has() -> None:
 def test_a_run_that_states_its_settings_is_offered_no_others() -> None:
     def offered(stated: dict[str, object]) -> set[str]:
         made = [one for move in moves() for one in settings_for("trl", "1.16.0", move)]
-        return {one.option for one in made if one.is_of(stated)}
+        return {one.option for one in made if one.is_of(stated, stated)}
 
     of_async = {"--max_staleness", "--token_budget"}
     correction = {"--vllm_importance_sampling_correction"}
@@ -262,4 +262,4 @@ def test_a_run_that_states_its_settings_is_offered_no_others() -> None:
     assert offered({**grpo, "--use_vllm": True}) >= correction
     assert offered({**rloo, "--max_staleness": 4}) >= of_async
     # What is stated nowhere is offered all the same.
-    assert Setting("weight sync", "", WRAP_SYNC, True, "", "", ()).is_of(rloo)
+    assert Setting("weight sync", "", WRAP_SYNC, True, "", "", ()).is_of(rloo, rloo)

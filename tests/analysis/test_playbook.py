@@ -205,6 +205,21 @@ def test_another_option_of_the_same_move_takes_its_place(tmp_path: Path) -> None
     assert (drop.setting, drop.needs) == ("--algo.advantage.estimator", {})
 
 
+@pytest.mark.parametrize(("words", "offered"), [((), True), (("trainer.use_v1=False",), False)])
+def test_an_option_that_does_nothing_in_the_job_is_not_offered(
+    tmp_path: Path, words: tuple[str, ...], offered: bool
+) -> None:
+    """verl's older trainer reads none of V1's; a job that says nothing has V1."""
+    run = run_with(tmp_path, "verl", "-m", "verl.trainer.main_ppo", *words)
+    job = known_job(run)
+    made = [one for move in moves() for one in options_for(move, job, move.value)[0]]
+    of_v1 = [one for one in made if one.option.startswith(("trainer.v1.", "algorithm.filter_"))]
+    assert bool(of_v1) == offered
+    assert any("trainer.v1.trainer_mode" in one.needs for one in made) == offered
+    advice = advised(list(summarize(run).verdict.fixes))
+    assert ("trainer.v1.trainer_mode" in advice) == offered
+
+
 def test_an_option_of_another_program_is_no_option_of_the_job(tmp_path: Path) -> None:
     """verl 0.8's `main_ppo` has no `rollout.nnodes`; in 0.9 it has an option of its own."""
 

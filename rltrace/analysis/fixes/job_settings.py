@@ -269,7 +269,7 @@ def settings_shown(
         return {}
     settings = [one.in_version(version) for one in frameworks()[framework]]
     found: dict[str, Any] = {}
-    options = {name for one in settings for name in (one.option, *one.needs, *one.exactly)}
+    options = {o for s in settings for o in (s.option, *s.needs, *s.exactly, *s.only)}
     for option in sorted(options):
         if (text := given(words, form, option)) is not None:
             found[option] = value_of(text)

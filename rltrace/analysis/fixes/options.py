@@ -55,7 +55,7 @@ def options_for(
         return [span for span in one.span if span in spans]
 
     known = settings_for(job.framework, job.version, move)
-    fit = [one for one in known if one.is_of(job.stated)]
+    fit = [one for one in known if one.is_of(job.stated, job.current)]
     here = [one for one in fit if job.stated or one.is_in(job.config)]
     slow = [one for one in here if not (one.span and spans) or shortened(one)]
     found = not_yet(tuple(sorted(slow, key=place)), moved, job.current)

@@ -75,13 +75,14 @@ class FrameworkSetting:
     versions: str = ""
     source: tuple[str, ...] = ()
 
-    def is_of(self, stated: Mapping[str, Any]) -> bool:
-        """Whether a run that states all its settings (empty: it does not) has the option, and what
-        it needs to do anything. The recorder's own options are stated nowhere."""
-        if not stated or self.where or self.option == WRAP_SYNC:
-            return True
-        known = self.option in stated or self.beside in stated
-        return known and all(stated.get(k) == v for k, v in self.only.items())
+    def is_of(self, stated: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+        """Whether a run that states all its settings (empty: it does not) has the option, and a run
+        is not known to lack what the option needs to do anything. The recorder's own options are
+        stated nowhere."""
+        if any(current.get(k, None if stated else v) != v for k, v in self.only.items()):
+            return False
+        free = not stated or self.where or self.option == WRAP_SYNC
+        return bool(free or self.option in stated or self.beside in stated)
 
     def is_reached(self, now: Any) -> bool:
         """Whether what the option is now serves as well as its value, or better."""
@@ -121,7 +122,8 @@ def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
         older = tuple((k.removeprefix("before_").replace("_", "."), names) for k, names in told)
         settings = tuple(
             FrameworkSetting(
-                **_typed({"config": _configurations(data, entry), **entry}), older=older
+                **_typed({"config": data.get("config", ()), **_job_of(data, entry), **entry}),
+                older=older,
             )
             for entry in data["setting"]
         )
@@ -129,12 +131,13 @@ def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
     return found
 
 
-def _configurations(data: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
-    """Of a setting that names none: by how its option begins, or one that it needs."""
+def _job_of(data: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a job has where the setting does something and names none itself: `config`, `only`, by
+    how its option begins, or one that it needs."""
     options = (entry["option"], *entry.get("needs", ()))
-    named = data.get("config_of", {}).items()
-    found = (configs for name, configs in named if any(one.startswith(name) for one in options))
-    return next(found, data.get("config", ()))
+    named = data.get("job_of", {}).items()
+    found = (job for name, job in named if any(one.startswith(name) for one in options))
+    return next(found, {})
 
 
 def _typed(entry: dict[str, Any]) -> dict[str, Any]:

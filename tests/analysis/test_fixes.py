@@ -263,3 +263,18 @@ def test_a_run_that_states_its_settings_is_offered_no_others() -> None:
     assert offered({**rloo, "--max_staleness": 4}) >= of_async
     # What is stated nowhere is offered all the same.
     assert Setting("weight sync", "", WRAP_SYNC, True, "", "", ()).is_of(rloo, rloo)
+
+
+def test_an_option_that_a_configuration_lacks_is_offered_beside_others_of_its_part() -> None:
+    """A job of RLinf with Megatron has no FSDP; Hydra adds a key after "++" where its part is."""
+
+    def offered(stated: dict[str, object]) -> set[str]:
+        made = [one for move in moves() for one in settings_for("rlinf", "0.3", move)]
+        return {one.option for one in made if one.is_of(stated, stated)}
+
+    fsdp, added = "actor.fsdp_config.use_liger_kernel", "++algorithm.importance_sampling_fix"
+    assert offered({}) >= {fsdp, added}
+    megatron: dict[str, object] = {"actor.training_backend": "megatron", "algorithm.group_size": 8}
+    assert offered(megatron) == {"algorithm.group_size", added}
+    assert offered({**megatron, fsdp: None}) >= {fsdp}
+    assert added not in offered({fsdp: False})

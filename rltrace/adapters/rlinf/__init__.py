@@ -10,6 +10,7 @@ from __future__ import annotations
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly, methods
+from rltrace.adapters.table.stated import configured
 from rltrace.adapters.table.steps import step_is
 from rltrace.adapters.table.timers import labelled, timed_block
 from rltrace.adapters.table.weights import Sending, phase_row, tensor_bytes
@@ -26,6 +27,7 @@ LABELS = labelled(
 """The runner's timers; the metric is `time/<label>`. It waits for what is seen in the workers."""
 
 _CHANNEL = "rlinf.scheduler.channel.channel:Channel"
+_LOGGER = "rlinf.utils.metric_logger:MetricLogger"
 _WORKERS = "rlinf.workers"
 _ROLLOUT = f"{_WORKERS}.rollout"
 _FSDP = f"{_WORKERS}.actor.fsdp_actor_worker:FSDPActor"
@@ -99,4 +101,7 @@ class RLinf(TableAdapter):
         Hook(f"{_FSDP}.divide_model_to_bucket", before=weights_divided),
     )
     timers = (timed_block("rlinf.utils.distributed:ScopedTimer.__call__", LABELS, "name"),)
-    sinks = (Hook("rlinf.utils.metric_logger:MetricLogger.log", before=logged("data")),)
+    sinks = (
+        Hook(f"{_LOGGER}.__init__", before=configured("cfg")),
+        Hook(f"{_LOGGER}.log", before=logged("data")),
+    )

@@ -222,7 +222,8 @@ def current_settings(run: OpenedRun, framework: str, version: str) -> Mapping[st
         found |= shown
     for words in _command_lines(run, framework):
         found |= settings_shown(framework, version, words, {})
-    return {**found, **stated_settings(run)}
+    stated = stated_settings(run)
+    return {**found, **settings_shown(framework, version, (), stated), **stated}
 
 
 def configuration(run: OpenedRun, framework: str, current: Mapping[str, Any]) -> str:

@@ -81,8 +81,11 @@ class FrameworkSetting:
         stated nowhere."""
         if any(current.get(k, None if stated else v) != v for k, v in self.only.items()):
             return False
-        free = not stated or self.where or self.option == WRAP_SYNC
-        return bool(free or self.option in stated or self.beside in stated)
+        if not stated or self.where or self.option == WRAP_SYNC:
+            return True
+        above = self.option.lstrip("+").rpartition(".")[0]  # there a "+" puts what is not there
+        added = self.option[0] == "+" and any(one.startswith(f"{above}.") for one in stated)
+        return added or self.option in stated or self.beside in stated
 
     def is_reached(self, now: Any) -> bool:
         """Whether what the option is now serves as well as its value, or better."""

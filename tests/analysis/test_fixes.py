@@ -253,14 +253,14 @@ def test_a_run_that_states_its_settings_is_offered_no_others() -> None:
     of_async = {"--max_staleness", "--token_budget"}
     correction = {"--vllm_importance_sampling_correction"}
     rloo: dict[str, object]
-    rloo = {"--num_generations": 4, "--use_vllm": False, "--per_device_train_batch_size": 4}
+    rloo = {"--num_generations": 4, "--use_vllm": False, "--deepspeed": None}
     grpo = {**rloo, "--vllm_importance_sampling_correction": True}
     assert offered({}) >= of_async | correction
     assert offered(rloo) & (of_async | correction) == set()
     assert offered(rloo) >= {"--num_generations", "--use_vllm", "--deepspeed"}
     assert not offered(grpo) & correction  # it does nothing without vLLM
     assert offered({**grpo, "--use_vllm": True}) >= correction
-    assert offered({**rloo, "--max_staleness": 4}) >= of_async
+    assert offered({**rloo, "--max_staleness": 4, "--token_budget": None}) >= of_async
     # What is stated nowhere is offered all the same.
     assert Setting("weight sync", "", WRAP_SYNC, True, "", "", ()).is_of(rloo, rloo)
 

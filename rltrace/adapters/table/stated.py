@@ -6,20 +6,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from rltrace.hooks.hook import Call, Reader
-
-_DEEPEST = 20
-
-
-def configured(argument: str) -> Reader:
-    """A reader of the whole configuration that is passed as `argument`: the job's settings."""
-
-    def read(call: Call) -> None:
-        if settings := options(call.argument(argument)):
-            call.recorder.describe(settings=settings)
-
-    return read
-
 
 def options(config: Any) -> dict[str, Any]:
     """All options of a configuration of dicts by their dotted names, those without a value too; of
@@ -30,12 +16,12 @@ def options(config: Any) -> dict[str, Any]:
     return dict(flat(config))
 
 
-def flat(values: Any, above: str = "", deep: int = 0) -> Iterator[tuple[str, Any]]:
+def flat(values: Any, above: str = "", deepest: int = 20) -> Iterator[tuple[str, Any]]:
     """`{"a": {"b": 1}}` as `a.b` and 1."""
     for name, value in values.items() if isinstance(values, dict) else ():
         key = f"{above}{name}"
-        if isinstance(value, dict) and deep < _DEEPEST:
-            yield from flat(value, f"{key}.", deep + 1)
+        if isinstance(value, dict) and deepest:
+            yield from flat(value, f"{key}.", deepest - 1)
         else:
             yield key, value
 

@@ -59,9 +59,8 @@ def options_for(
     here = [one for one in fit if job.stated or one.is_in(job.config)]
     slow = [one for one in here if not (one.span and spans) or shortened(one)]
     found = not_yet(tuple(sorted(slow, key=place)), moved, job.current)
-    other = [one.config[0] for one in known if not one.is_in(job.config)]
-    apart = other[0] if other and not here else ""
-    return found, forms()[job.framework].programs[apart] if apart else ""
+    other = [] if here else [one.config[0] for one in known if not one.is_in(job.config)]
+    return found, forms()[job.framework].programs[other[0]] if other else ""
 
 
 def not_yet(

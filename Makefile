@@ -11,18 +11,21 @@ VERL_PINS := pins/verl.txt
 VERL := .venvs/verl-$(shell sha256sum < $(VERL_PINS) | cut -c1-12)
 VERL_PIP := $(VERL)/bin/python -m pip install --quiet --disable-pip-version-check
 VERL_VERSIONS := 0.6.1 0.7.1 0.8.0 0.9.1
+VERL_SOURCES := $(VERL_VERSIONS:%=$(VERL)/sources/%)
 
 # So has OpenRLHF. Its pins are all there is to install, see there.
 OPENRLHF_PINS := pins/openrlhf.txt
 OPENRLHF := .venvs/openrlhf-$(shell sha256sum < $(OPENRLHF_PINS) | cut -c1-12)
 OPENRLHF_PIP := $(OPENRLHF)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
-OPENRLHF_VERSIONS := 0.9.1 0.9.6 0.9.9 0.10.1 0.10.2 0.11.2
+OPENRLHF_VERSIONS := 0.9.1 0.9.6 0.9.9 0.10.1 0.10.2 0.10.4 0.11.2
+OPENRLHF_SOURCES := $(OPENRLHF_VERSIONS:%=$(OPENRLHF)/sources/%)
 
 # And TRL.
 TRL_PINS := pins/trl.txt
 TRL := .venvs/trl-$(shell sha256sum < $(TRL_PINS) | cut -c1-12)
 TRL_PIP := $(TRL)/bin/python -m pip install --quiet --disable-pip-version-check
 TRL_VERSIONS := 0.28.0 1.0.0 1.6.0 1.9.0 1.16.0
+TRL_SOURCES := $(TRL_VERSIONS:%=$(TRL)/sources/%)
 
 # And the parts of other frameworks that run on a CPU.
 PARTS_PINS := pins/parts.txt
@@ -108,7 +111,7 @@ frameworks-latest: $(READY)
 	$(BIN)/python -m tests.frameworks_latest $(foreach name,$(ONLY),--only $(name))
 
 # The frameworks themselves, which take long to install and need no test to have passed.
-frameworks: $(VERL)/.verl $(OPENRLHF)/.openrlhf $(TRL)/.trl
+frameworks: $(VERL_SOURCES) $(OPENRLHF_SOURCES) $(TRL_SOURCES)
 
 # What people look at, in the real programs: Perfetto's engine and UI, Chromium, Prometheus, tmux.
 # TESTS="tests/system/test_x.py -k name": these only.
@@ -197,20 +200,19 @@ $(FUZZ)/.ready: $(READY) $(FUZZ_PINS)
 	$(FUZZ)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(FUZZ_PINS)
 	touch $@
 
-# torch first here too. verl's sources are only read, in each version that the adapter knows.
+# torch first here too. Beside it verl's sources, in each version that the adapter knows.
 $(VERL)/.verl:
 	@echo "installing verl into $(VERL) (some minutes, two gigabytes)"
 	rm -rf $(VERL)
 	$$(command -v $(PYTHON) || command -v python3) -m venv $(VERL)
 	$(VERL_PIP) --constraint $(VERL_PINS) torch
 	$(VERL_PIP) --constraint $(VERL_PINS) verl TransferQueue cachetools fastapi uvicorn
-	for version in $(VERL_VERSIONS); do \
-		$(VERL_PIP) --no-deps --no-compile --target $(VERL)/sources/$$version verl==$$version \
-			|| exit 1; \
-	done
 	touch $@
 
-$(VERL)/.ready: $(VERL)/.verl pyproject.toml
+$(VERL)/sources/%: | $(VERL)/.verl
+	$(VERL_PIP) --no-deps --no-compile --target $@ verl==$*
+
+$(VERL)/.ready: $(VERL)/.verl pyproject.toml | $(VERL_SOURCES)
 	$(VERL_PIP) --constraint $(VERL_PINS) --editable '.[sync]' pytest
 	touch $@
 
@@ -220,34 +222,32 @@ $(OPENRLHF)/.openrlhf:
 	rm -rf $(OPENRLHF)
 	$$(command -v $(PYTHON) || command -v python3) -m venv $(OPENRLHF)
 	DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(OPENRLHF_PIP) --use-pep517 --requirement $(OPENRLHF_PINS)
-	for version in $(OPENRLHF_VERSIONS); do \
-		$(OPENRLHF_PIP) --no-compile --target $(OPENRLHF)/sources/$$version openrlhf==$$version \
-			|| exit 1; \
-	done
 	PATH=$(CURDIR)/$(OPENRLHF)/bin:$$PATH DS_ACCELERATOR=cpu \
 		TORCH_EXTENSIONS_DIR=$(CURDIR)/$(OPENRLHF)/extensions \
 		python -c "from deepspeed.accelerator import get_accelerator as at; \
 			[at().create_op_builder(f'{op}Builder').load() for op in ('FusedAdam', 'ShareMemComm')]"
 	touch $@
 
-$(OPENRLHF)/.ready: $(OPENRLHF)/.openrlhf pyproject.toml
+$(OPENRLHF)/sources/%: | $(OPENRLHF)/.openrlhf
+	$(OPENRLHF_PIP) --no-compile --target $@ openrlhf==$*
+
+$(OPENRLHF)/.ready: $(OPENRLHF)/.openrlhf pyproject.toml | $(OPENRLHF_SOURCES)
 	$(OPENRLHF_PIP) --editable .
 	touch $@
 
-# torch first here too, and sources to be read only.
+# torch first here too.
 $(TRL)/.trl:
 	@echo "installing TRL into $(TRL) (some minutes, one and a half gigabytes)"
 	rm -rf $(TRL)
 	$$(command -v $(PYTHON) || command -v python3) -m venv $(TRL)
 	$(TRL_PIP) --constraint $(TRL_PINS) torch
 	$(TRL_PIP) --constraint $(TRL_PINS) trl peft aiohttp requests tensorboard
-	for version in $(TRL_VERSIONS); do \
-		$(TRL_PIP) --no-deps --no-compile --target $(TRL)/sources/$$version trl==$$version \
-			|| exit 1; \
-	done
 	touch $@
 
-$(TRL)/.ready: $(TRL)/.trl pyproject.toml
+$(TRL)/sources/%: | $(TRL)/.trl
+	$(TRL_PIP) --no-deps --no-compile --target $@ trl==$*
+
+$(TRL)/.ready: $(TRL)/.trl pyproject.toml | $(TRL_SOURCES)
 	$(TRL_PIP) --constraint $(TRL_PINS) --editable . pytest
 	touch $@
 

@@ -111,7 +111,7 @@ class Ended(Generic[JobT]):
         """Runs a job's command in a folder, by default traced into `run` there with `options` of
         `rltrace wrap`, until it ends with `code`; `None` is any. Errors: `AssertionError`, with the
         end of what it printed, where it has ended with another one."""
-        (folder / "stamps").mkdir(parents=True)
+        (folder / "stamps").mkdir(parents=True, exist_ok=True)
         wrap = [*WRAP, "--out", str(folder / "run"), *options, "--"] if traced else []
         with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_dir:
             own = {"PYTHON": sys.executable, "JOB_STAMPS": str(folder / "stamps")}

@@ -1,4 +1,4 @@
-"""Sources of frameworks, parsed and never imported: where a hook's function is.
+"""Sources of frameworks, parsed and not imported: where a hook's function is. Jobs may run them.
 
 `make test-verl` and its likes unpack the wheels of a framework's versions into a folder with one
 folder a version, as `pip install --target FOLDER/VERSION` makes it, and name it in the environment.
@@ -137,6 +137,14 @@ class Sources:
         here = [pytest.param(version, marks=self.needed) for version in versions]
         self.each_version = pytest.mark.parametrize("version", here)
 
+    def instead(self, version: str) -> dict[str, str]:
+        """The environment of a job that runs a version in place of the one that is installed, where
+        it names one."""
+        if not version:
+            return {}
+        assert self.folder, f"RLTRACE_{self.package.upper()}_SOURCES names no folder"
+        return {"PYTHONPATH": str(Path(self.folder, version))}
+
     def text(self, version: str, target: str) -> str:
         """The source of a function, or of a class."""
         place = self.trees[version].find(*split_target(target))
@@ -198,5 +206,5 @@ def _name(reader: Any) -> str:
 
 
 VERL = Sources(Verl, "0.6.1", "0.7.1", "0.8.0", "0.9.1")
-OPENRLHF = Sources(OpenRLHF, "0.9.1", "0.9.6", "0.9.9", "0.10.1", "0.10.2", "0.11.2")
+OPENRLHF = Sources(OpenRLHF, "0.9.1", "0.9.6", "0.9.9", "0.10.1", "0.10.2", "0.10.4", "0.11.2")
 TRL = Sources(AdapterOfTRL, "0.28.0", "1.0.0", "1.6.0", "1.9.0", "1.16.0")

@@ -29,7 +29,7 @@ VERSIONS = {
     **{sources.package: sources.versions for sources in (OPENRLHF, TRL, VERL)},
     **RECORDED,
 }
-MORE_KEYS = {"span", "less", "follows", "needs", "where", "exactly", "only", "beside", "config"}
+MORE_KEYS = {"span", "less", "follows", "needs", "where", "exactly", "only", "config"}
 """What a setting may say besides."""
 TOLD_AGAIN = {"openrlhf": ["versions"], "trl": ["versions", "move"]}
 """What tells two settings of one option and value from each other."""

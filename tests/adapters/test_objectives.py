@@ -92,7 +92,7 @@ def test_a_loss_of_which_nothing_is_published_is_named_and_its_prior_assumed() -
     ("config", "told"),
     [
         (
-            plain(DEFAULTS | WEIGHS | {"algorithm.adv_estimator": "remax"}),
+            plain(DEFAULTS | WEIGHS | {"algorithm.adv_estimator": "remax", "data.seed": None}),
             {"objective": "decoupled", "advantage": "remax", "updates_per_version": 8},
         ),
         ({"data": {}, "optim": {}}, {}),  # of supervised fine-tuning
@@ -102,12 +102,15 @@ def test_a_loss_of_which_nothing_is_published_is_named_and_its_prior_assumed() -
 def test_a_trainer_that_no_hook_reaches_tells_it_to_verls_logger(
     config: Any, told: dict[str, Any]
 ) -> None:
-    """Which is given plain dicts."""
+    """Which is given plain dicts, and so all settings, those without a value too."""
     facts: dict[str, Any] = {}
     recorder = SimpleNamespace(describe=facts.update)
     call: Any = SimpleNamespace(argument={"config": config}.get, recorder=recorder)
     verl.tracked(call)
+    settings = facts.pop("settings", {})
     assert facts == told
+    assert plain(settings) == (config if told else {})
+    assert settings.get("data.seed", 0) is (None if told else 0)
 
 
 FULLY_ASYNC = {"require_batches": 3, "trigger_parameter_sync_step": 4}

@@ -51,7 +51,7 @@ def settings(version: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for raw, one in zip(settings_file("verl")["setting"], frameworks()["verl"], strict=True):
         made = one.in_version(version)
-        needs, config = dict(made.needs), made.config or ("ppo_trainer",)
+        needs, config = {**made.needs, **made.only}, made.config or ("ppo_trainer",)
         found.append({**raw, "option": made.option, "needs": needs, "config": config})
     return found
 

@@ -248,18 +248,33 @@ def test_what_a_prediction_is_for_is_set_whatever_the_run_has() -> None:
 def test_a_run_that_states_its_settings_is_offered_no_others() -> None:
     def offered(stated: dict[str, object]) -> set[str]:
         made = [one for move in moves() for one in settings_for("trl", "1.16.0", move)]
-        return {one.option for one in made if one.is_of(stated)}
+        return {one.option for one in made if one.is_of(stated, stated)}
 
     of_async = {"--max_staleness", "--token_budget"}
     correction = {"--vllm_importance_sampling_correction"}
     rloo: dict[str, object]
-    rloo = {"--num_generations": 4, "--use_vllm": False, "--per_device_train_batch_size": 4}
+    rloo = {"--num_generations": 4, "--use_vllm": False, "--deepspeed": None}
     grpo = {**rloo, "--vllm_importance_sampling_correction": True}
     assert offered({}) >= of_async | correction
     assert offered(rloo) & (of_async | correction) == set()
     assert offered(rloo) >= {"--num_generations", "--use_vllm", "--deepspeed"}
     assert not offered(grpo) & correction  # it does nothing without vLLM
     assert offered({**grpo, "--use_vllm": True}) >= correction
-    assert offered({**rloo, "--max_staleness": 4}) >= of_async
+    assert offered({**rloo, "--max_staleness": 4, "--token_budget": None}) >= of_async
     # What is stated nowhere is offered all the same.
-    assert Setting("weight sync", "", WRAP_SYNC, True, "", "", ()).is_of(rloo)
+    assert Setting("weight sync", "", WRAP_SYNC, True, "", "", ()).is_of(rloo, rloo)
+
+
+def test_an_option_that_a_configuration_lacks_is_offered_beside_others_of_its_part() -> None:
+    """A job of RLinf with Megatron has no FSDP; Hydra adds a key after "++" where its part is."""
+
+    def offered(stated: dict[str, object]) -> set[str]:
+        made = [one for move in moves() for one in settings_for("rlinf", "0.3", move)]
+        return {one.option for one in made if one.is_of(stated, stated)}
+
+    fsdp, added = "actor.fsdp_config.use_liger_kernel", "++algorithm.importance_sampling_fix"
+    assert offered({}) >= {fsdp, added}
+    megatron: dict[str, object] = {"actor.training_backend": "megatron", "algorithm.group_size": 8}
+    assert offered(megatron) == {"algorithm.group_size", added}
+    assert offered({**megatron, fsdp: None}) >= {fsdp}
+    assert added not in offered({fsdp: False})

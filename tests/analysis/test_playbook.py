@@ -19,6 +19,7 @@ from rltrace.analysis.fixes.job_settings import (
 from rltrace.analysis.fixes.options import KnownJob, is_rule, known_job, options_for, printed
 from rltrace.analysis.fixes.playbook import frameworks, moves, settings_for
 from rltrace.testing import process, run_of, stating, turns
+from rltrace.testing.handmade_runs import between
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     FRESHNESS,
@@ -31,6 +32,7 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import RltraceError, Stage
+from tests.analysis.made import not_none
 from tests.analysis.walls import walled
 
 
@@ -203,6 +205,49 @@ def test_another_option_of_the_same_move_takes_its_place(tmp_path: Path) -> None
     critic = fixes(tmp_path / "critic", "openrlhf", *words, spans=spans)
     (drop,) = (fix for fix in critic if fix.move == "drop the critic")
     assert (drop.setting, drop.needs) == ("--algo.advantage.estimator", {})
+
+
+@pytest.mark.parametrize(("words", "offered"), [((), True), (("trainer.use_v1=False",), False)])
+def test_an_option_that_does_nothing_in_the_job_is_not_offered(
+    tmp_path: Path, words: tuple[str, ...], offered: bool
+) -> None:
+    """verl's older trainer reads none of V1's; a job that says nothing has V1."""
+    run = run_with(tmp_path, "verl", "-m", "verl.trainer.main_ppo", *words)
+    job = known_job(run)
+    made = [one for move in moves() for one in options_for(move, job, move.value)[0]]
+    of_v1 = [one for one in made if one.option.startswith(("trainer.v1.", "algorithm.filter_"))]
+    assert bool(of_v1) == offered
+    assert any("trainer.v1.trainer_mode" in one.needs for one in made) == offered
+    advice = advised(list(summarize(run).verdict.fixes))
+    assert ("trainer.v1.trainer_mode" in advice) == offered
+
+
+@pytest.mark.parametrize(
+    ("current", "offered"), [({}, True), ({"--reward.remote_url": "http://judge"}, False)]
+)
+def test_ranks_of_a_reward_model_are_not_offered_to_a_job_without_one(
+    current: dict[str, Any], offered: bool
+) -> None:
+    job = KnownJob("openrlhf", "0.11.2", current, {}, "")
+    made = [one for move in moves() for one in options_for(move, job, move.value)[0]]
+    assert ("--reward.num_gpus_per_node" in {one.option for one in made}) == offered
+
+
+def test_options_are_about_the_long_timers_though_others_do_the_work(tmp_path: Path) -> None:
+    """verl's driver waits in `update_actor` for its workers; a job without a critic has no timer of
+    that, and no option."""
+    steps = [*((("step", n), 10 * n, 10 * n + 10) for n in range(5))]
+    driver = process("controller", *steps, *((Stage.ROLLOUT, 10 * n, 10 * n + 1) for n in range(5)))
+    for n in range(5):
+        driver.span(between(10 * n + 1, 10 * n + 9), "update_actor", Stage.WAIT, -1)
+    learner = process("learner", *((Stage.TRAIN, 10 * n + 1, 10 * n + 9) for n in range(5)))
+    run = run_of(tmp_path, driver, learner)
+    run = stating(run, *[{"adapter": "verl", "versions": {"verl": "0.9.1"}}] * 2)
+    verdict = summarize(run).verdict
+    assert not_none(verdict.first).name == LEARNER
+    options = advised(list(verdict.fixes))
+    assert "actor_rollout_ref.actor.use_dynamic_bsz" in options
+    assert not any(option.startswith("critic.") for option in options)
 
 
 def test_an_option_of_another_program_is_no_option_of_the_job(tmp_path: Path) -> None:

@@ -6,13 +6,18 @@ import ast
 import os
 import re
 import signal
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from tests.adapters.sources import OPENRLHF
 from tests.framework_jobs import ROOT, Ended, assets_of
+from tests.hooks.conftest import clean_environment
 
 LAUNCH = ROOT / "examples/openrlhf/cpu.sh"
 make_assets = partial(assets_of, "openrlhf")
@@ -37,6 +42,10 @@ class Job:
     engines: int = 1
     sync: bool = False
     """Whether rltrace.sync moves its weights."""
+    served: bool = False
+    """Whether its rewards come from a server."""
+    version: str = ""
+    """Of OpenRLHF (empty: the one that is installed)."""
 
 
 _ASYNC = (
@@ -64,6 +73,7 @@ JOBS: Mapping[str, Job] = {
     "sync": Job(),
     "whole": Job(_ASYNC, sync=True),
     "partial": Job((*_ASYNC, "--train.partial_rollout_enable"), _SLOW_TOKENS),
+    "served": Job(environment=(("REWARD_DELAY_S", "0.2"),), served=True),
     "agent": Job((f"--train.agent_func_path={PLUGIN}/agent.py",), steps=3),
     "zero3": Job(_ZERO3, (("GPUS", "6"),), steps=3, learners=2, engines=2),
     "critic": Job(_CRITIC, (("GPUS", "5"), ("REWARD", "")), steps=3),
@@ -71,6 +81,7 @@ JOBS: Mapping[str, Job] = {
 QUICK = ("async", "whole")
 
 _NOT_FINITE = re.compile(r"\b-?(nan|inf)\b")
+_EVALUATION = re.compile(r"valuation completed.*?({.*?})")
 _STEP = re.compile(r"Global step (\d+): ({.*?})\s*(?:\x1b.*)?$", re.MULTILINE)
 
 
@@ -83,6 +94,11 @@ class Finished(Ended[Job]):
             for step, text in _STEP.findall(self.log)
         }
 
+    @cached_property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """OpenRLHF's own figures of each evaluation."""
+        return [ast.literal_eval(text) for text in _EVALUATION.findall(self.log)]
+
 
 def train(job: Job, assets: Path, folder: Path, traced: bool = True, **how: Any) -> Finished:
     """Runs a job in a folder, by default traced; `how` as `Ended.of`."""
@@ -91,8 +107,26 @@ def train(job: Job, assets: Path, folder: Path, traced: bool = True, **how: Any)
     flags += [f"--ckpt.path={folder}/checkpoints", f"--ckpt.output_dir={folder}/trained"]
     command = [str(LAUNCH), str(assets), *flags]
     options = ["--sync"] if job.sync else []
-    environment = dict(job.environment)
-    return Finished.of(job, folder, command, traced, options=options, **how, **environment)
+    environment = {**dict(job.environment), **OPENRLHF.instead(job.version)}
+    with served(folder, environment) if job.served else nullcontext(environment) as known:
+        return Finished.of(job, folder, command, traced, options=options, **how, **known)
+
+
+@contextmanager
+def served(folder: Path, environment: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The environment of a job with a reward server of its own, which is there meanwhile and stamps
+    what it judges in the job's folder."""
+    stamps = folder / "stamps"
+    stamps.mkdir(parents=True)
+    path = os.pathsep.join(str(place) for place in (PLUGIN.parent, ROOT / "tests/plugin"))
+    around = clean_environment(**environment, PYTHONPATH=path, JOB_STAMPS=str(stamps))
+    command = [sys.executable, "-m", "openrlhf_cpu.reward_server"]
+    with subprocess.Popen(command, env=around, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield {**environment, "REWARD": server.stdout.readline().strip()}
+        finally:
+            server.kill()
 
 
 def end_left_over(job: Finished) -> None:

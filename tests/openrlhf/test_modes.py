@@ -20,6 +20,8 @@ _EVALUATED = (
     "--eval.n_samples_per_prompt=3",
     "--eval.temperature=0",
 )
+_PARTIAL = ("--train.async_enable", "--train.partial_rollout_enable")
+_SLOW = (("OPENRLHF_CPU_TOKEN_SECONDS", "0.02"),)
 _FROZEN = (
     "--reward.model_name_or_path={assets}/model",
     "--reward.num_gpus_per_node=1",
@@ -31,12 +33,18 @@ _FROZEN = (
 MODES = {
     "evaluated": Job(_EVALUATED),
     "evaluated async": Job((*_EVALUATED, "--train.async_enable")),
+    "evaluated partial": Job((*_EVALUATED, *_PARTIAL), _SLOW),
+    "evaluated 0.10.4": Job(_EVALUATED, version="0.10.4"),
     "reinforce": Job((*_FOUR, "--algo.advantage.estimator=reinforce"), _BINARY),
     "filtered": Job((*_FOUR, "--algo.dynamic_filtering_enable"), (("REWARD_BINARY", "score"),)),
     "frozen": Job(_FROZEN, (("GPUS", "5"), ("REWARD", ""))),
 }
 SAMPLES = {"reinforce": 4, "filtered": 4}
 """Of a prompt; 2 in others."""
+
+EVALUATIONS = {
+    "evaluated": 2, "evaluated async": 1, "evaluated partial": 1, "evaluated 0.10.4": 2
+}  # fmt: skip
 
 assets, finished, _ = fixtures_of(MODES, (), make_assets, train)
 
@@ -71,8 +79,12 @@ def test_an_evaluation_is_in_no_figure_of_training(mode: tuple[str, Finished]) -
     assert samples == answers
     # Each evaluation is of all prompts that there are to train on, three times each. The
     # asynchronous trainer has no last one, as its generator has ended by then.
-    evaluations = {"evaluated": 2, "evaluated async": 1}.get(name, 0)
+    evaluations = EVALUATIONS.get(name, 0)
     assert job.rows(of_eval) == [evaluations * 3 * 4 * PROMPTS]
+    assert len(job.evaluations) == evaluations
+    tokens = job.rows(of_eval.replace("count(*)", "coalesce(sum(tokens), 0)"))
+    logged = (e["eval_response_length_mean"] * e["eval_num_samples"] for e in job.evaluations)
+    assert tokens == [pytest.approx(sum(logged), rel=1e-6)]
     if name == "frozen":
         return
     rewards = Counter(round(stamp["score"], 9) for stamp in job.stamps("reward"))

@@ -111,12 +111,12 @@ def test_verdicts_belong_to_what_is_trained_on(job: Finished) -> None:
 
 
 def test_verdicts_are_those_that_were_given(job: Finished) -> None:
-    components = {"agent": "agent", "critic": "reward model"}
+    components = {"agent": "agent", "critic": "reward model", "served": "reward server"}
     name = next(name for name, known in JOBS.items() if known is job.job)
     assert job.rows("SELECT DISTINCT component, outcome FROM rewards") == [
         (components.get(name, "reward_func"), "ok")
     ]
-    if name not in components:
+    if name not in ("agent", "critic"):
         values = Counter(job.rows("SELECT value FROM rewards"))
         assert values == Counter(stamp["score"] for stamp in job.stamps("reward"))
     if name == "agent":
@@ -216,7 +216,10 @@ def test_a_verdict_is_busy_for_as_long_as_the_reward_function_runs(job: Finished
     if stamps:
         [busy_s] = job.rows("SELECT sum(end_ns - start_ns) / 1e9 FROM rewards")
         true_s = sum(stamp["end_ns"] - stamp["start_ns"] for stamp in stamps) / 1e9
-        assert busy_s == pytest.approx(true_s, rel=0.05, abs=0.005 * len(stamps))
+        if is_(job, "served"):  # there is a way to the server, and back
+            assert busy_s > true_s > 0.2 * len(stamps)
+        else:
+            assert busy_s == pytest.approx(true_s, rel=0.05, abs=0.005 * len(stamps))
 
 
 def test_calls_of_the_environment_are_environment(job: Finished) -> None:

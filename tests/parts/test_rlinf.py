@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rltrace.testing.inside.hooks import identify
+from rltrace.testing.inside.trace import REDACTED
 from tests.framework_jobs import Ended
 
 STEPS = 3
@@ -42,3 +43,17 @@ def test_versions_tokens_and_lags_meet_across_workers(job: Ended[str]) -> None:
     got = {identify(one["sample"]): (one["step"], one["lag"]) for one in job.stamps("got")}
     assert job.keyed("SELECT trajectory, step, lag FROM lags") == got
     assert {lag for _, lag in got.values()} == {0, 1}
+
+
+def test_the_runner_s_logger_is_told_all_settings(job: Ended[str]) -> None:
+    """Those that stand for another are words that a run does not keep."""
+    stated = [p.facts["settings"] for p in job.run.processes if "settings" in p.facts]
+    assert stated == [
+        {
+            "runner.seq_length": 2048,
+            "actor.training_backend": "megatron",
+            "actor.megatron.use_hf_ckpt": None,
+            "algorithm.group_size": 8,
+            "algorithm.sampling_params.max_new_tokens": REDACTED,
+        }
+    ]

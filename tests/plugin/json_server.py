@@ -32,4 +32,9 @@ def serving(answer: Callable[[str, Any], Any]) -> ThreadingHTTPServer:
             self.end_headers()
             self.wfile.write(body)
 
-    return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = (
+            128  # else a batch that asks at once waits a second for TCP to try again
+        )
+
+    return Server(("127.0.0.1", 0), Handler)

@@ -39,6 +39,7 @@ class Mode:
 _OLDER = '"$PYTHON" {job} max_steps=3'
 MODES = {
     "after": Mode('"$PYTHON" {after} max_steps=4'),
+    "kto": Mode('"$PYTHON" {kto} max_steps=4'),
     "again": Mode(
         '"$PYTHON" {job} max_steps=4 save_strategy=steps save_steps=2 && '
         '"$PYTHON" {job} max_steps=6 resume={out}/checkpoint-2'
@@ -64,6 +65,7 @@ def train(mode: Mode, assets: Path, folder: Path, traced: bool = True) -> Finish
     line = mode.line.format(
         job=f"{_MODES} grpo {model} {out}",
         after=f"{_MODES} after {model} {out}",
+        kto=f"{_MODES} kto {model} {out}",
         out=out,
         model=model,
         port=free_port(),
@@ -103,6 +105,19 @@ def test_supervised_fine_tuning_and_what_follows_it_are_two_phases(finished: Job
     assert {(one.kind, one.forbids) for one in last.health.alarms} <= {("truncated", False)}
     numbers = [line["step"] for line in logged(job, "reward")]
     assert [time.step for time in last.steps.times] == numbers == [1, 2, 3, 4]
+
+
+def test_a_trainer_that_generates_nothing_is_named_and_has_no_wall_of_rl(finished: Jobs) -> None:
+    job = finished("kto")
+    assert job.problems == []
+    found = of(job)
+    assert found.run.no_rollout == "KTO"
+    assert [time.step for time in found.steps.times] == [1, 2, 3, 4]
+    assert [line["step"] for line in logged(job, "loss")] == [1, 2, 3, 4]
+    assert (found.verdict.walls, found.verdict.fixes, found.goodput) == ((), (), None)
+    stages = {row.name for row in found.stages}
+    assert "train" in stages
+    assert not stages & {"rollout", "reward"}
 
 
 def test_an_evaluation_is_in_no_figure_of_training(finished: Jobs) -> None:

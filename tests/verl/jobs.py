@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from tests.adapters.sources import VERL
 from tests.framework_jobs import ROOT, Ended, assets_of
 
 LAUNCH = ROOT / "examples/verl/cpu.sh"
@@ -27,6 +28,13 @@ class Job:
     environment: tuple[tuple[str, str], ...] = ()
     steps: int = 3
     learners: int = 1
+    version: str = ""
+    """Of verl (empty: the one that is installed)."""
+
+    @property
+    def sync_bytes(self) -> int:
+        """Of one policy on the wire; 0.8 sends it in bf16."""
+        return SYNC_BYTES // 2 if self.version else SYNC_BYTES
 
 
 _SEPARATE = (
@@ -79,6 +87,7 @@ JOBS: Mapping[str, Job] = {
     "legacy": Job(("trainer.use_v1=False",)),
     "critic": Job(_CRITIC),
     "tools": Job(_TOOLS),
+    "0.8": Job(version="0.8.0"),
     "dp2": Job(("trainer.n_gpus_per_node=2",), (("GPUS", "2"),), learners=2),
 }
 QUICK = ("sync", "rltrace")
@@ -102,4 +111,5 @@ def train(job: Job, assets: Path, folder: Path, traced: bool = True, **how: Any)
     settings = [setting.format(assets=assets) for setting in job.settings]
     command = [str(LAUNCH), str(assets), *settings, f"trainer.total_training_steps={job.steps}"]
     environment = {"VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"), **dict(job.environment)}
+    environment |= VERL.instead(job.version)
     return Finished.of(job, folder, command, traced, **how, **environment)

@@ -15,7 +15,7 @@ import pytest
 from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.report import figures_of
 from tests.framework_jobs import CLOCKS_NS, lie_within
-from tests.verl.jobs import JOBS, SYNC_BYTES, Finished
+from tests.verl.jobs import JOBS, Finished
 
 BATCH = 32  # 8 prompts, 4 samples each
 WORKERS = {
@@ -28,7 +28,7 @@ WORKERS = {
 
 def is_legacy(job: Finished) -> bool:
     """Whether it is the trainer before V1."""
-    return "trainer.use_v1=False" in job.job.settings
+    return "trainer.use_v1=False" in job.job.settings or bool(job.job.version)
 
 
 def is_async(job: Finished) -> bool:
@@ -87,10 +87,10 @@ def test_verls_figures_are_held_against_what_ran(job: Finished) -> None:
     figures = {figure.name: figure for figure in found.own_figures}
     if is_separate(job):  # the plug-in's checkpoint engine logs what it sends
         size = figures["checkpoint_engine/payload_mbytes"]
-        assert (size.own_value, size.traced_value) == (SYNC_BYTES, SYNC_BYTES)
+        assert (size.own_value, size.traced_value) == (job.job.sync_bytes, job.job.sync_bytes)
     else:
         size = figures["bytes of a weight update"]
-        assert (size.is_logged, size.traced_value) == (False, SYNC_BYTES * job.job.learners)
+        assert (size.is_logged, size.traced_value) == (False, job.job.sync_bytes * job.job.learners)
     gen, reward = figures["timing_s/gen"], figures["timing_s/reward"]
     assert gen.steps == reward.steps == found.steps.steady
     assert reward.traced_value > 0  # verl logs the collecting, if anything
@@ -224,11 +224,13 @@ def test_weights_are_counted_to_the_byte(job: Finished) -> None:
     versions = list(range(job.job.steps + 1))
     sources = job.rows("SELECT rank, version, bytes FROM syncs WHERE role = 'source' ORDER BY ALL")
     assert sources == [
-        (rank, version, SYNC_BYTES) for rank in range(job.job.learners) for version in versions
+        (rank, version, job.job.sync_bytes)
+        for rank in range(job.job.learners)
+        for version in versions
     ]
     stamps = job.stamps("weights")
     assert Counter((s["version"], s["bytes"]) for s in stamps) == Counter(
-        (version, SYNC_BYTES) for version in versions for _ in range(job.job.learners)
+        (version, job.job.sync_bytes) for version in versions for _ in range(job.job.learners)
     )
     sinks = job.rows("SELECT version, bytes, transport FROM syncs WHERE role = 'sink' ORDER BY ALL")
     if not is_separate(job):
@@ -236,8 +238,8 @@ def test_weights_are_counted_to_the_byte(job: Finished) -> None:
         return
     by_gloo = job.job is JOBS["separate"]
     transport = "gloo" if by_gloo else "shared-memory"
-    assert sinks == [(version, SYNC_BYTES, transport) for version in versions]
-    sent = [(version, SYNC_BYTES) for version in versions] if by_gloo else []
+    assert sinks == [(version, job.job.sync_bytes, transport) for version in versions]
+    sent = [(version, job.job.sync_bytes) for version in versions] if by_gloo else []
     assert [(s["version"], s["bytes"]) for s in job.stamps("send")] == sent
     wire = dict(job.rows("SELECT version, wire_bytes FROM syncs WHERE role = 'source'"))
     for step, metrics in job.metrics.items():

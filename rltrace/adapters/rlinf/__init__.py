@@ -10,6 +10,7 @@ from __future__ import annotations
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly, methods
+from rltrace.adapters.table.stated import not_none, options
 from rltrace.adapters.table.steps import step_is
 from rltrace.adapters.table.timers import labelled, timed_block
 from rltrace.adapters.table.weights import Sending, phase_row, tensor_bytes
@@ -39,12 +40,15 @@ _ROLES |= {word: word for word in ("rollout", "reward", "env")}
 """How the name of a group of workers begins (`ActorGroup` and so on) -> role."""
 
 
+def configured(call: Call) -> None:
+    call.recorder.describe(settings=options(call.argument("cfg")))
+
+
 def worker_made(call: Call) -> None:
     if call.exception is None:
         name = str(call.self._group_name).lower()
         role = next((role for word, role in _ROLES.items() if name.startswith(word)), None)
-        known = {} if role is None else {"role": role}
-        call.recorder.describe(rank=int(call.self._rank), **known)
+        call.recorder.describe(rank=int(call.self._rank), **not_none(role=role))
 
 
 def waits(call: Call) -> bool:
@@ -77,6 +81,7 @@ class RLinf(TableAdapter):
     labels = LABELS
     calls = (
         Hook("rlinf.scheduler.worker.worker:Worker.__init__", after=worker_made),
+        Hook("rlinf.utils.metric_logger:MetricLogger.__init__", before=configured),
         *methods(_CHANNEL, "put get", after=one_passed, **either(waits, "wait")),
         Hook("rlinf.runners.reasoning_runner:ReasoningRunner._sync_weights", before=weights_begin),
         Hook(f"{_SGLANG}._async_generate_group", "rollout"),

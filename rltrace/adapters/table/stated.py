@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
+
+
+def options(config: Any) -> dict[str, Any]:
+    """All options of a configuration of dicts by their dotted names, those without a value too; of
+    one that stands for another the reference, where OmegaConf has not resolved it yet."""
+    loaded = sys.modules.get("omegaconf")
+    if loaded is not None and loaded.OmegaConf.is_config(config):
+        config = loaded.OmegaConf.to_container(config)
+    return dict(flat(config))
+
+
+def flat(values: Any, above: str = "", deepest: int = 20) -> Iterator[tuple[str, Any]]:
+    """`{"a": {"b": 1}}` as `a.b` and 1."""
+    for name, value in values.items() if isinstance(values, dict) else ():
+        key = f"{above}{name}"
+        if isinstance(value, dict) and deepest:
+            yield from flat(value, f"{key}.", deepest - 1)
+        else:
+            yield key, value
 
 
 def at(config: Any, *paths: str) -> Any:

@@ -137,8 +137,7 @@ _SUM = "sum_then_normalize"  # before that there was nothing else
 
 def stated(trainer: Any) -> dict[str, Any]:
     args = trainer.args
-    given = not_none(**vars(args))
-    settings = {f"--{name}": value for name, value in given.items() if name[0] != "_"}
+    settings = {f"--{name}": value for name, value in vars(args).items() if name[0] != "_"}
     facts: dict[str, Any] = {"settings": settings}
     if hasattr(trainer, "model_version"):
         facts |= {"placement": "async", "drops_stale": True}

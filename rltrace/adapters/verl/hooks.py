@@ -27,6 +27,7 @@ _LEGACY = ("verl.workers.fsdp_workers", "verl.workers.megatron_workers")
 _CHECKPOINT = "verl.checkpoint_engine.base"
 _CHECKPOINT_ENGINE = f"{_CHECKPOINT}:CheckpointEngine"
 _ENGINES = "verl.workers.engine"
+_MEGATRON = "verl.utils.megatron_utils"
 _VLLM = "verl.workers.rollout.vllm_rollout"
 _VLLM_SERVER = f"{_VLLM}.vllm_async_server:vLLMHttpServer"
 _SGLANG = "verl.workers.rollout.sglang_rollout.async_sglang_server:SGLangHttpServer"
@@ -157,6 +158,7 @@ _TRAINING_WORKERS = (
     ),
 )
 
+_SENDING = weights.weights_begin, weights.weights_sent
 _WEIGHTS = (
     *in_versions(
         ">=0.7",
@@ -167,9 +169,7 @@ _WEIGHTS = (
             dose="",  # the workers that it waits for are delayed
         ),
         *methods(f"{_CHECKPOINT_ENGINE}Manager", "sleep_replicas wake_up_replicas", "switch"),
-        phase_row(
-            "transfer", f"{_POLICY}.update_weights", weights.weights_begin, weights.weights_sent
-        ),
+        phase_row("transfer", f"{_POLICY}.update_weights", *_SENDING),
         phase_row(
             "load",
             f"{_CHECKPOINT_ENGINE}Worker.update_weights",
@@ -197,39 +197,27 @@ _WEIGHTS = (
 # The workers before the engines. Their weights are seen from inside, where the tensors are handed
 # out by an expression of their own (FSDP) or by a generator (Megatron without a bridge).
 _WORKERS_BEFORE = (
+    *(
+        Hook(f"{module}:{method}", stage, versions=versions)
+        for module in _LEGACY
+        for method, stage, versions in (
+            ("ActorRolloutRefWorker.generate_sequences", "rollout", "<0.8"),
+            ("ActorRolloutRefWorker.compute_log_prob", "logprob", "<0.8"),
+            ("ActorRolloutRefWorker.compute_ref_log_prob", "reference", "<0.8"),
+            ("ActorRolloutRefWorker.update_actor", "train", "<0.8"),
+            ("ActorRolloutRefWorker.trainer_mode", "switch", "<0.7"),
+            ("CriticWorker.compute_values", "value", "<0.8"),
+            ("CriticWorker.update_critic", "train", "<0.8"),
+            ("RewardModelWorker.compute_rm_score", "reward", "<0.7"),
+        )
+    ),
     *in_versions(
         "<0.8",
         *(
-            hook
+            phase_row("transfer", f"{module}:ActorRolloutRefWorker.rollout_mode", *_SENDING)
             for module in _LEGACY
-            for hook in (
-                Hook(f"{module}:ActorRolloutRefWorker.generate_sequences", "rollout"),
-                Hook(f"{module}:ActorRolloutRefWorker.compute_log_prob", "logprob"),
-                Hook(f"{module}:ActorRolloutRefWorker.compute_ref_log_prob", "reference"),
-                Hook(f"{module}:ActorRolloutRefWorker.update_actor", "train"),
-                Hook(f"{module}:CriticWorker.compute_values", "value"),
-                Hook(f"{module}:CriticWorker.update_critic", "train"),
-                phase_row(
-                    "transfer",
-                    f"{module}:ActorRolloutRefWorker.rollout_mode",
-                    weights.weights_begin,
-                    weights.weights_sent,
-                ),
-            )
         ),
-        phase_row(
-            "gather",
-            "verl.utils.megatron_utils:per_tensor_generator",
-            after=weights.weight_streamed,
-        ),
-    ),
-    *(
-        Hook(f"{module}:{method}", stage, versions="<0.7")
-        for module in _LEGACY
-        for method, stage in (
-            ("ActorRolloutRefWorker.trainer_mode", "switch"),
-            ("RewardModelWorker.compute_rm_score", "reward"),
-        )
+        phase_row("gather", f"{_MEGATRON}:per_tensor_generator", after=weights.weight_streamed),
     ),
 )
 

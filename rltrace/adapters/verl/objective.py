@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rltrace.adapters.table.stated import are_counts, at, not_none
+from rltrace.adapters.table.stated import are_counts, at, not_none, options
 from rltrace.hooks.hook import Call
 
 
@@ -31,12 +31,12 @@ def stated(trainer: Any) -> dict[str, Any]:
 
 
 def _of_config(config: Any) -> dict[str, Any]:
-    updates = _updates_per_version(config)
     estimator = at(config, "algorithm.adv_estimator")
     return not_none(
+        settings=options(config) or None,
         objective=_objective(config),
         advantage=getattr(estimator, "value", estimator),  # it may be an enum's
-        updates_per_version=updates,
+        updates_per_version=_updates_per_version(config),
     )
 
 

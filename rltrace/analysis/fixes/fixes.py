@@ -159,15 +159,15 @@ def _stages(analysis: RunAnalysis, walls: tuple[Wall, ...]) -> set[str]:
 
 
 def slow_spans(analysis: RunAnalysis, walls: Sequence[Wall], framework: str) -> tuple[str, ...]:
-    """Of the spans that a framework has settings for, and that the stages of the walls have, those
-    that take the longest, or not much less; the longest first."""
-    known = {name for one in playbook.frameworks().get(framework, ()) for name in one.span}
-    stages = ", ".join(str(int(stage)) for wall in walls for stage in stages_of(wall.name))
-    if not (known and stages):
+    """Of the spans that a framework has settings for against the walls those that take the longest,
+    or not much less; the longest first. They may be waits for the process that does the work."""
+    names = {wall.name for wall in walls}
+    settings = playbook.frameworks().get(framework, ())
+    if not (known := {name for one in settings if one.wall in names for name in one.span}):
         return ()
     rows = analysis.run.ask(
         "select text, sum(end_ns - start_ns) from raw_spans join names on names.id = name where "
-        f"end_ns > 0 and stage in ({stages}) group by 1 order by 2 desc, 1"
+        "end_ns > 0 group by 1 order by 2 desc, 1"
     )
     took = [(str(name), float(took_ns)) for name, took_ns in rows if name in known]
     return tuple(name for name, took_ns in took if took_ns >= _NOT_MUCH_LESS * took[0][1])

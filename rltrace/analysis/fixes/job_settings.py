@@ -222,7 +222,8 @@ def current_settings(run: OpenedRun, framework: str, version: str) -> Mapping[st
         found |= shown
     for words in _command_lines(run, framework):
         found |= settings_shown(framework, version, words, {})
-    return {**found, **stated_settings(run)}
+    stated = stated_settings(run)
+    return {**found, **settings_shown(framework, version, (), stated), **stated}
 
 
 def configuration(run: OpenedRun, framework: str, current: Mapping[str, Any]) -> str:
@@ -269,7 +270,7 @@ def settings_shown(
         return {}
     settings = [one.in_version(version) for one in frameworks()[framework]]
     found: dict[str, Any] = {}
-    options = {name for one in settings for name in (one.option, *one.needs, *one.exactly)}
+    options = {o for s in settings for o in (s.option, *s.needs, *s.exactly, *s.only)}
     for option in sorted(options):
         if (text := given(words, form, option)) is not None:
             found[option] = value_of(text)

@@ -55,13 +55,12 @@ def options_for(
         return [span for span in one.span if span in spans]
 
     known = settings_for(job.framework, job.version, move)
-    fit = [one for one in known if one.is_of(job.stated)]
+    fit = [one for one in known if one.is_of(job.stated, job.current)]
     here = [one for one in fit if job.stated or one.is_in(job.config)]
     slow = [one for one in here if not (one.span and spans) or shortened(one)]
     found = not_yet(tuple(sorted(slow, key=place)), moved, job.current)
-    other = [one.config[0] for one in known if not one.is_in(job.config)]
-    apart = other[0] if other and not here else ""
-    return found, forms()[job.framework].programs[apart] if apart else ""
+    other = [] if here else [one.config[0] for one in known if not one.is_in(job.config)]
+    return found, forms()[job.framework].programs[other[0]] if other else ""
 
 
 def not_yet(

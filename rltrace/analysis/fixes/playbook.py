@@ -67,7 +67,6 @@ class FrameworkSetting:
     needs: Mapping[str, Any] = field(default_factory=dict)
     exactly: Mapping[str, Any] = field(default_factory=dict)
     only: Mapping[str, Any] = field(default_factory=dict)
-    beside: str = ""
     span: tuple[str, ...] = ()
     less: bool = False
     follows: bool = True
@@ -75,19 +74,22 @@ class FrameworkSetting:
     versions: str = ""
     source: tuple[str, ...] = ()
 
-    def is_of(self, stated: Mapping[str, Any]) -> bool:
-        """Whether a run that states all its settings (empty: it does not) has the option, and what
-        it needs to do anything. The recorder's own options are stated nowhere."""
+    def is_of(self, stated: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+        """Whether a run that states all its settings (empty: it does not) has the option, and a run
+        is not known to lack what the option needs to do anything. The recorder's own options are
+        stated nowhere."""
+        if any(current.get(k, None if stated else v) != v for k, v in self.only.items()):
+            return False
         if not stated or self.where or self.option == WRAP_SYNC:
             return True
-        known = self.option in stated or self.beside in stated
-        return known and all(stated.get(k) == v for k, v in self.only.items())
+        above = self.option.lstrip("+").rpartition(".")[0]  # there a "+" puts what is not there
+        added = self.option[0] == "+" and any(one.startswith(f"{above}.") for one in stated)
+        return added or self.option in stated
 
     def is_reached(self, now: Any) -> bool:
         """Whether what the option is now serves as well as its value, or better."""
-        if isinstance(now, bool) or isinstance(self.value, bool | str):
-            return bool(now == self.value)
-        if isinstance(now, int | float) and isinstance(self.value, int | float):
+        both = now, self.value
+        if all(isinstance(one, int | float) and not isinstance(one, bool) for one in both):
             return bool(now <= self.value if self.less else now >= self.value)
         return bool(now == self.value)
 
@@ -117,29 +119,23 @@ def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
     """The settings of each framework, by its name and by what runs made of its logs call it."""
     found: dict[str, tuple[FrameworkSetting, ...]] = {}
     for data in packaged_tables("adapters/*/settings.toml"):
-        told = [(key, names) for key, names in data.items() if key.startswith("before_")]
-        older = tuple((k.removeprefix("before_").replace("_", "."), names) for k, names in told)
+        older = tuple(data.get("before", {}).items())
         settings = tuple(
-            FrameworkSetting(
-                **_typed({"config": _configurations(data, entry), **entry}), older=older
-            )
-            for entry in data["setting"]
+            FrameworkSetting(**_entry(data, entry), older=older) for entry in data["setting"]
         )
         found |= dict.fromkeys((data["framework"], *data.get("also", ())), settings)
     return found
 
 
-def _configurations(data: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
-    """Of a setting that names none: by how its option begins, or one that it needs."""
+def _entry(data: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A setting, with what a job has where it does something unless it says so: `config` and `only`
+    by how its option begins, or one that it needs. One name of several is a tuple, too."""
     options = (entry["option"], *entry.get("needs", ()))
-    named = data.get("config_of", {}).items()
-    found = (configs for name, configs in named if any(one.startswith(name) for one in options))
-    return next(found, data.get("config", ()))
-
-
-def _typed(entry: dict[str, Any]) -> dict[str, Any]:
-    names = [name for name in ("source", "config", "span") if name in entry]
-    return entry | {n: (entry[n],) if isinstance(entry[n], str) else tuple(entry[n]) for n in names}
+    jobs = data.get("job_of", {}).items()
+    told = (job for name, job in jobs if any(one.startswith(name) for one in options))
+    whole = {"config": data.get("config", ()), **next(told, {}), **entry}
+    names = {"source", "config", "span"} & whole.keys()
+    return whole | {n: (whole[n],) if isinstance(whole[n], str) else tuple(whole[n]) for n in names}
 
 
 def made_by_settings(move: Move) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
 from typing import Any
+
+from rltrace.adapters.table.stated import flat
 
 _OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_]\w*(?:\.\w+)+=\S*")
 _FLAG = re.compile(r"--[A-Za-z][\w.-]*(?:=\S*)?")
 _MOST_CHARACTERS = 1 << 18  # Python takes a thousand times the bytes to read a dict
 _MOST_WORDS = 1 << 14
-_DEEPEST = 20
 
 
 class PrintedSettings:
@@ -31,7 +31,8 @@ class PrintedSettings:
             if len(self._text) > _MOST_CHARACTERS:
                 self._text, self._depth = "", 0
             elif self._depth <= 0:
-                self.values = dict(_flat(_read(self._text)))
+                found = flat(_read(self._text))
+                self.values = {k: v for k, v in found if isinstance(v, bool | int | float | str)}
                 self._text, self._depth = "", 0
         elif ("=" in line or "--" in line) and len(self.words) < _MOST_WORDS:
             words = line.removesuffix("\\").split()
@@ -47,13 +48,3 @@ def _read(text: str) -> Any:
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue  # all that these raise of texts
     return {}
-
-
-def _flat(values: Any, above: str = "", deep: int = 0) -> Iterator[tuple[str, Any]]:
-    """`{"a": {"b": 1}}` as `a.b` and 1."""
-    for name, value in values.items() if isinstance(values, Mapping) else ():
-        key = f"{above}{name}"
-        if isinstance(value, Mapping) and deep < _DEEPEST:
-            yield from _flat(value, f"{key}.", deep + 1)
-        elif isinstance(value, bool | int | float | str):
-            yield key, value

@@ -15,14 +15,22 @@ ray.init = own_ray.start  # RLinf joins any Ray that it finds on the machine
 
 import rlinf_workers  # noqa: E402
 from job_stamps import stamp  # noqa: E402
+from omegaconf import OmegaConf  # noqa: E402
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy  # noqa: E402
 from rlinf.utils.distributed import ScopedTimer  # noqa: E402
+from rlinf.utils.metric_logger import MetricLogger  # noqa: E402
 
 RANKS = 2
+CONFIG = {
+    "runner": {"logger": {"logger_backends": []}, "seq_length": 2048},
+    "actor": {"training_backend": "megatron", "megatron": {"use_hf_ckpt": None}},
+    "algorithm": {"group_size": 8, "sampling_params": {"max_new_tokens": "${runner.seq_length}"}},
+}
 
 
 def main(steps: int) -> None:
     """A step: all ranks generate, one trains, all get its version."""
+    MetricLogger(OmegaConf.create(CONFIG))
     cluster = Cluster(num_nodes=1)
     rollout = rlinf_workers.Rollout.create_group().launch(
         cluster=cluster, placement_strategy=NodePlacementStrategy([0] * RANKS), name="RolloutGroup"

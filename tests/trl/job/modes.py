@@ -1,7 +1,7 @@
 """Trains a tiny model with TRL in ways that users do: `modes.py KIND MODEL OUT [option=value]`.
 
-KIND is grpo, with options of its configuration, or after: supervised fine-tuning, and then GRPO on
-what that left, which is evaluated before it trains, and as it does.
+KIND is grpo or kto, with options of its configuration, or after: supervised fine-tuning, and then
+GRPO on what that left, which is evaluated before it trains, and as it does.
 """
 
 from __future__ import annotations
@@ -59,6 +59,18 @@ def supervised(model: str, out: str) -> Any:
     )
 
 
+def judged(model: str, out: str, **options: Any) -> Any:
+    """A trainer of KTO, whose answers are there, and are good or bad."""
+    rows = [{"prompt": f"{a}+1=", "completion": str(a + a % 2), "label": a % 2 == 1}
+            for a in range(10, 42)]  # fmt: skip
+    return trl.KTOTrainer(
+        model=model,
+        args=trl.KTOConfig(output_dir=out, **{**COMMON, **options}),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=AutoTokenizer.from_pretrained(model),
+    )
+
+
 def main() -> None:
     """Trains, and writes TRL's own figures of the last trainer into `OUT/log.json`."""
     kind, model, out, *rest = sys.argv[1:]
@@ -70,7 +82,7 @@ def main() -> None:
         model = f"{out}/tuned"
         first.save_model(model)
         options |= {"eval_strategy": "steps", "eval_steps": 2}
-    trainer = reinforced(model, out, **options)
+    trainer = (judged if kind == "kto" else reinforced)(model, out, **options)
     if kind == "after":
         trainer.evaluate()
     trainer.train(resume_from_checkpoint=resumed)

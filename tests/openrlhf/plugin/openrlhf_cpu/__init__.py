@@ -8,5 +8,6 @@ in every process of the job (`sitecustomize.py` beside this package). The comman
     transfer.py     weights over gloo, and into a vLLM for CPUs
     watched.py      stamps of requests and of updates
     reward.py       a rule
+    reward_server.py    the same, over HTTP
     agent.py        an environment of two turns
 """

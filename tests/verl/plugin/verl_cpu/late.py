@@ -1,8 +1,9 @@
 """What is registered with modules of verl once they have been executed.
 
-Three functions are replaced, as no registry of verl reaches them: the default backend of process
-groups ("cpu:gloo,cpu:gloo", which torch rejects), the loader of value models, which asks for flash
-attention, and the choice of a group's port.
+Functions are replaced where no registry of verl reaches them: the default backend of process groups
+("cpu:gloo,cpu:gloo", which torch rejects), the loader of value models, which asks for flash
+attention, the choice of a group's port and, before 0.9, the name of a device in Ray and what takes
+padding away.
 """
 
 from __future__ import annotations
@@ -62,8 +63,17 @@ def _value_model(
     )
 
 
-def _ports(module: ModuleType) -> None:
-    """verl listens seconds after it chose: Linux gives ports from 32768 on to any connection."""
+def _workers(module: ModuleType) -> None:
+    """verl listens at a port seconds after it chose it: Linux gives those from 32768 on to any
+    connection. Before 0.9 it asks Ray for a resource "cpu"."""
+    if not hasattr(module, "get_platform"):
+        pool = module.RayResourcePool
+        place = pool.get_placement_groups
+
+        def place_on_gpus(self: Any, *given: Any, device_name: str = "", **named: Any) -> Any:
+            return place(self, *given, device_name="cuda", **named)
+
+        pool.get_placement_groups = place_on_gpus
     choose = module.RayWorkerGroup._get_master_addr_port
 
     def choose_below(self: Any, pg: Any, bundle_index: int = 0, **_: Any) -> None:
@@ -98,9 +108,18 @@ def _tool_parsers(module: ModuleType) -> None:
     module.ToolParser.register("even")(EvenToolParser)
 
 
+def _padding(module: ModuleType) -> None:
+    """Before 0.9 flash attention's alone would do."""
+    import transformers.modeling_flash_attention_utils as known
+
+    functions = known._index_first_axis, known._pad_input, None, known._unpad_input
+    module._get_attention_functions = lambda: functions
+
+
 REGISTER: dict[str, Callable[[ModuleType], None]] = {
-    "verl.single_controller.ray.base": _ports,
+    "verl.single_controller.ray.base": _workers,
     "verl.experimental.agent_loop.tool_parser": _tool_parsers,
+    "verl.utils.attention_utils": _padding,
     "verl.utils.distributed": _process_groups,
     "verl.workers.engine.fsdp.transformer_impl": _engines,
     "verl.workers.rollout.base": _adapters,

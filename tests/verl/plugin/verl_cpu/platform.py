@@ -1,15 +1,17 @@
-"""A CPU as a platform of verl: gloo, no memory of a device, and Ray's "GPU" as a mere number."""
+"""A CPU as a platform of verl: gloo, no memory of a device, and Ray's "GPU" as a mere number.
+
+verl 0.9 has a registry of platforms. Before, functions of `verl.utils.device` say what there is.
+"""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable
 from contextlib import nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 import torch
-from verl.plugin.platform.platform_base import PlatformBase
-from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 def says(answer: Any) -> Callable[..., Any]:
@@ -33,7 +35,7 @@ class _Device(types.ModuleType):
         return getattr(torch.cpu, name)
 
 
-class CpuPlatform(PlatformBase):
+class CpuPlatform:
     device_name = vendor_name = "cpu"
     device_module = _Device("verl_cpu.device")
     is_available = says(True)
@@ -56,5 +58,19 @@ class CpuPlatform(PlatformBase):
 
 
 def register() -> None:
-    """Makes it the platform that `VERL_PLATFORM=cpu` names."""
-    PlatformRegistry.register(platform="cpu")(CpuPlatform)
+    """Makes it the platform that `VERL_PLATFORM=cpu` names, or the only one that there is."""
+    if find_spec("verl.plugin"):
+        from verl.plugin.platform.platform_base import PlatformBase
+        from verl.plugin.platform.platform_manager import PlatformRegistry
+
+        made = type("CpuPlatform", (CpuPlatform, PlatformBase), {})
+        PlatformRegistry.register(platform="cpu")(made)
+        return
+    from verl import protocol
+    from verl.utils import device
+
+    for module in (device, protocol):  # the modules that are there by now
+        module.get_torch_device = says(CpuPlatform.device_module)
+        module.get_device_id = CpuPlatform.current_device
+    device.get_resource_name = CpuPlatform.ray_resource_name
+    device.get_nccl_backend = CpuPlatform.communication_backend_name

@@ -14,7 +14,7 @@ from rltrace.sync.memory.copying import Workers
 from rltrace.sync.memory.layout import Layout
 from rltrace.sync.memory.locks import Closing, or_else
 from rltrace.sync.memory.tensors import now_on_device
-from rltrace.sync.recording import moved, publishes_here, transport_of
+from rltrace.sync.recording import moved, transport_of
 from rltrace.sync.slot_filling import Filler
 from rltrace.sync.version import RUN, Version
 from rltrace.trace.errors import WrongUsage
@@ -67,7 +67,6 @@ class Publisher(Closing):
         slots, spare = _whole_number("slots", slots), _whole_number("spare", spare)
         threads = None if threads is None else _whole_number("threads", threads)
         arena = Arena.create(where, layout, slots, spare, run)
-        publishes_here()
         return Publisher(arena, where, hashing, threads, patience_s)
 
     def publish(self, weights: Any, step: int = -1) -> Version | None:

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from functools import partial
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.patch.safe_repr import describe
 from rltrace.hooks.spans import codes_of
 from rltrace.sync.memory.block_digests import block_count
 from rltrace.sync.memory.policy_memory import is_on_device
 from rltrace.sync.version import NO_ROOT, Manifest
-from rltrace.trace.clock import node_id
-from rltrace.trace.job_exceptions import contained
-from rltrace.trace.run_dir import publishes_file
 from rltrace.trace.segment import Row
 
 _CHECKSUM_BITS = 63  # that the trace keeps of a root digest, in a signed 64-bit column
-
-
-def publishes_here() -> None:
-    """Has this node's agent measure its memory: the floor under updates on one host."""
-    recorder = recording.active()
-    if recorder is None:
-        return
-    path = publishes_file(recorder.run_dir, node_id())
-    told = partial(recorder.problem, "not-recorded", False)
-    with contained(OSError, tell=lambda error: told(target=path, detail=describe(error))):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
 
 def transport_of(where: str) -> str:

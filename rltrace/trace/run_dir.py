@@ -50,11 +50,6 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 
 
-def publishes_file(run_dir: str, node: str) -> str:
-    """Says that a process of the node publishes weights from the node's memory."""
-    return f"{run_dir}/{NODES}/{node}.publishes"
-
-
 def holds_run(path: str) -> bool:
     """Whether a directory is a run, or is just becoming one."""
     return os.path.exists(f"{path}/{RUN_FILE}")

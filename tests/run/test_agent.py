@@ -25,7 +25,6 @@ from rltrace.run.node.clock_exchange import measure, own_addresses
 from rltrace.testing.clocks import A_DAY_S, ahead
 from rltrace.testing.inside.hooks import RUN_VARIABLE, SITE
 from rltrace.testing.inside.run import (
-    COUNTER,
     AgentKeeper,
     agent_lock,
     close_run,
@@ -33,7 +32,7 @@ from rltrace.testing.inside.run import (
     make_run,
     start_agent,
 )
-from rltrace.testing.inside.trace import cores_of, node_id, publishes_file, update_run_json
+from rltrace.testing.inside.trace import cores_of, node_id, update_run_json
 from tests.hooks.conftest import clean_environment, untraced, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import started, until
@@ -118,18 +117,6 @@ def test_it_reads_the_node_and_ends_with_the_job(tmp_path: Path) -> None:
     said = [p for p in opened.problems if p.get("what") == "no-gpu"]
     assert len(said) == (0 if any(c.startswith("gpu/") for c in counters) else 1)
     assert examine(run).problems == ()
-
-
-def test_it_measures_memory_once_where_weights_are_published(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    with at_work(run) as pid:
-        for _ in range(2):  # publishers that begin
-            Path(publishes_file(str(run), node_id())).touch()
-    assert until(lambda: not alive(pid))
-    found = rltrace.open_run(run).sql(
-        f"SELECT value > 0, device, role FROM samples WHERE counter = '{COUNTER}'"
-    )
-    assert found.fetchall() == [(True, None, "agent")]
 
 
 def test_it_ends_when_the_run_directory_goes(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ run these tests have no device; on one that has, the last test reads it.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import subprocess
@@ -26,54 +25,9 @@ from rltrace.testing.inside.hooks import Recorder
 from rltrace.testing.inside.run import (
     NO_DEVICE,
     Agent,
-    MemoryFloor,
-    memory_room_bytes,
     read_host,
 )
-from rltrace.testing.inside.trace import publishes_file
 from tests.run.test_wrap import until
-
-NEW = ("memory.max", "memory.current", "inactive_file")
-OLD = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-
-
-def group(folder: Path, names: tuple[str, str, str], limit: object, used: int, old: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / names[0]).write_text(f"{limit}\n")
-    (folder / names[1]).write_text(f"{used}\n")
-    (folder / "memory.stat").write_text(f"anon {used - old}\n{names[2]} {old}\n")
-
-
-def room(tmp_path: Path, line: str) -> float:
-    own = tmp_path / "own"
-    own.write_text(f"5:cpu,cpuacct:/elsewhere\n{line}\n")
-    return memory_room_bytes(tmp_path / "mounted", own)
-
-
-@pytest.mark.parametrize(
-    ("names", "top", "line"), [(NEW, "", "0::/job/worker"), (OLD, "memory", "4:memory:/job/worker")]
-)
-def test_the_tightest_group_above_a_process_says_what_is_left(
-    tmp_path: Path, names: tuple[str, str, str], top: str, line: str
-) -> None:
-    mounted = tmp_path / "mounted" / top
-    unlimited = "max" if names == NEW else 1 << 62
-    group(mounted / "job" / "worker", names, unlimited, 300, 0)
-    assert room(tmp_path, line) >= 1 << 61
-    group(mounted / "job", names, 1000, 900, 50)
-    assert room(tmp_path, line) == 150
-    group(mounted, names, 500, 400, 0)
-    assert room(tmp_path, line) == 100
-
-
-def test_a_container_that_sees_its_own_group_at_the_top_is_known(tmp_path: Path) -> None:
-    group(tmp_path / "mounted" / "memory", OLD, 1000, 600, 0)
-    assert room(tmp_path, "4:memory:/docker/0a1b") == 400
-
-
-def test_where_nobody_tells_there_is_no_limit(tmp_path: Path) -> None:
-    assert room(tmp_path, "0::/") == math.inf
-    assert memory_room_bytes(tmp_path, tmp_path / "none") == math.inf
 
 
 def test_threads_that_have_work_are_runnable() -> None:
@@ -91,28 +45,6 @@ def test_threads_that_have_work_are_runnable() -> None:
         for each in spinning:
             each.kill()
             each.wait()
-
-
-def test_memory_is_measured_where_nobody_wants_the_cores(tmp_path: Path) -> None:
-    (tmp_path / "nodes").mkdir()
-    floor = MemoryFloor(str(tmp_path), "node", cores=8)
-
-    def readings(busy_s: float, available: float = 8e9) -> dict[str, float]:
-        return {"host/cpu_busy_seconds": busy_s, "host/memory_available_bytes": available}
-
-    assert not floor.was_calm(0, readings(100.0))  # since when is not known
-    assert floor.was_calm(10**9, readings(106.0))
-    assert not floor.was_calm(2 * 10**9, readings(112.5))
-    assert not floor.was_calm(3 * 10**9, readings(112.5, available=1e8))
-    assert not floor.was_calm(4 * 10**9, {})
-    assert not floor.was_calm(5 * 10**9, readings(113.0))
-    assert not floor.was_calm(6 * 10**9, readings(113.0), room_bytes=1e8)  # of its container
-    assert floor.was_calm(7 * 10**9, readings(113.0), room_bytes=8e9)
-    assert not floor.is_wanted
-    Path(publishes_file(str(tmp_path), "node")).touch()
-    assert floor.is_wanted
-    floor.measure()
-    assert not floor.is_wanted
 
 
 class Error(Exception):

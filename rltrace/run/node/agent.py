@@ -5,7 +5,6 @@ It holds no descriptor of the job's, no terminal, and a port only while the run 
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import socket
@@ -16,10 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.patch.safe_repr import describe
 from rltrace.hooks.recorder import Recorder
 from rltrace.run.node.clock_exchange import ClockServer, measure, own_addresses
-from rltrace.run.node.memory_bandwidth import COUNTER, MemoryFloor
 from rltrace.run.node.nvml import NoGpu, NvmlDevices, Reading
 from rltrace.run.node.silence import Silence
 from rltrace.run.run_end import Lifetime, close_run
@@ -90,7 +87,6 @@ class Agent:
         self._held: dict[str, list[int]] = {}  # as was said last
         self._silence = Silence(run_dir, self._lifetime.run.get("settings") or {})
         self._stuck: dict[str, Any] = {}  # what the last closer look found
-        self._floor = MemoryFloor(run_dir, self.node, os.cpu_count() or 1)
         self._pair_at = self._exchange_at = 0.0
         self._patience_s = SAMPLE_EVERY_S
         self._compared = False
@@ -114,7 +110,7 @@ class Agent:
             return  # nobody is left to write to
         if self._courier is not None:
             self._courier.hurry_at_end(LAST_WORDS_S)  # the others are to hear of it
-        for last in (self._sample, self._pair, self._exchange_at_last, self._measure_at_last):
+        for last in (self._sample, self._pair, self._exchange_at_last, self._tell_unreached):
             with suppress(OSError):
                 last()
         with suppress(OSError):
@@ -162,38 +158,20 @@ class Agent:
         return False
 
     def _sample(self) -> None:
-        host = list(read_host())
-        readings = [*host, *(self._devices.read() if self._devices else ())]
+        readings = [*read_host(), *(self._devices.read() if self._devices else ())]
         now_ns = monotonic_ns()
-        for reading in readings:
-            self._record(now_ns, *reading)
-        of_host = {counter: value for counter, _, value in host}
-        wanted = self._floor.is_wanted
-        room_bytes = memory_room_bytes() if wanted else math.inf
-        if self._floor.was_calm(now_ns, of_host, room_bytes) and wanted:
-            self._measure_memory()
+        for counter, device, value in readings:
+            name = self._recorder.name(counter)
+            columns = {"time_ns": now_ns, "counter": name, "device": device, "value": value}
+            self._recorder.append("samples", **columns)
         if self._devices is not None and self._held != self._devices.held:
             self._held = dict(self._devices.held)
             self._recorder.describe(held=self._held)
 
-    def _measure_at_last(self) -> None:
-        if self._floor.is_wanted:
-            self._measure_memory()
+    def _tell_unreached(self) -> None:
         if self._unreached and not self._compared:
             first = self._lifetime.first_node
             self._recorder.problem("clocks-not-compared", target=first, detail=self._unreached)
-
-    def _measure_memory(self) -> None:
-        try:
-            rate = self._floor.measure()
-        except Exception as error:  # no room for it: the reading is missing
-            self._recorder.problem("not-recorded", target=COUNTER, detail=describe(error))
-        else:
-            self._record(monotonic_ns(), COUNTER, NO_DEVICE, rate)
-
-    def _record(self, now_ns: int, counter: str, device: int, value: float) -> None:
-        name = self._recorder.name(counter)
-        self._recorder.append("samples", time_ns=now_ns, counter=name, device=device, value=value)
 
     def _pair(self) -> None:
         monotonic, real, bracket = pair()
@@ -265,42 +243,6 @@ class Agent:
 
     def _note(self, **fields: object) -> None:
         append_line(str(self._file(CLOCKS, "jsonl")), fields)
-
-
-_NEW = ("memory.max", "memory.current", "inactive_file")
-_OLD = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-"""Of versions 2 and 1: the limit, what is used, and what of that are pages of files that nobody has
-looked at for long, which are given back before anything is killed."""
-
-
-def memory_room_bytes(
-    mounted: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
-) -> float:
-    """The memory that the control groups of this process, and those above, have left: who takes
-    more has a process killed. Infinite where none has a limit, or nobody tells."""
-    least = math.inf
-    with suppress(OSError, ValueError):
-        for line in own.read_text().splitlines():
-            _, kinds, path = line.split(":", 2)
-            if kinds and "memory" not in kinds.split(","):
-                continue
-            top, files = (mounted / "memory", _OLD) if kinds else (mounted, _NEW)
-            group = top / path.lstrip("/")
-            # A container may see its own group at the top, and be told of a path that it lacks.
-            for each in (group, *group.parents):
-                least = min(least, _room(each, *files))
-                if each == top:
-                    break
-    return least
-
-
-def _room(group: Path, limit: str, used: str, given_back: str) -> float:
-    try:
-        room = int((group / limit).read_text()) - int((group / used).read_text())
-        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        return room + int(stat.get(given_back, 0))
-    except (OSError, ValueError):  # no such group, or no limit: "max"
-        return math.inf
 
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -74,7 +74,7 @@ class LoggedProcess:
 
 @dataclass(frozen=True)
 class PlacedSpan:
-    """Times are Unix ns, `step` is -1 where it is not known, `more` are other columns."""
+    """Times are Unix ns, `step` is -1 where it is not known."""
 
     process: LoggedProcess
     lane: int
@@ -83,16 +83,15 @@ class PlacedSpan:
     start_ns: int
     end_ns: int
     step: int = -1
-    more: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class PlacedRow:
-    """A row of another table of a process; a text is a name."""
+    """A row of another table of a process."""
 
     process: LoggedProcess
     table: str
-    columns: Mapping[str, float | str]
+    columns: Mapping[str, int]
 
 
 @dataclass(frozen=True)

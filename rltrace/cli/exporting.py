@@ -1,4 +1,4 @@
-"""Commands that hand a run to other programs: Perfetto, Prometheus, OpenTelemetry."""
+"""Commands that hand a run to other programs: Perfetto, Prometheus."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from rltrace.trace.read.run import OpenedRun
 
 _NICENESS = 10  # a job may want the machine meanwhile
-_OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path))
 
 
 @command()
 @options.RUN
-@_OUTPUT
+@click.option("-o", "--output", type=click.Path(path_type=Path))
 @click.option(
     "--torch-profile", "profiled", multiple=True, type=click.Path(path_type=Path), metavar="PATH"
 )
@@ -78,7 +77,7 @@ def _show(path: Path, folder: Path, browser: bool) -> None:
             click.echo("", err=True)
 
 
-@click.group(short_help="For Prometheus and OpenTelemetry.")
+@click.group(short_help="For Prometheus.")
 def export() -> None:
     """Hand a run's figures to what jobs are watched with."""
 
@@ -124,23 +123,3 @@ def prometheus(
 
     os.nice(_NICENESS)
     serve(exporter, host, port, until_end, serving)
-
-
-@export.command(cls=Command)
-@options.RUN
-@_OUTPUT
-@options.JSON
-@options.reads_steps_of_a_run
-def otlp(run: OpenedRun, output: Path | None, as_json: bool) -> None:
-    """Write a run's spans for OpenTelemetry: a file of OTLP JSON, which a collector reads.
-
-    A step is a trace, and so is each trajectory, linked to the step that trained on it.
-    """
-    from rltrace.report.formats.otlp import write
-
-    path = output if output is not None else options.beside_rows(run, "spans.otlp.jsonl")
-    with working("writing the spans"):
-        exported = write(run, path)
-    document = {"to": str(path), "spans": dict(exported.spans), "unended": exported.unended}
-    unended = f"; {exported.unended:,} that never ended are left out" * (exported.unended > 0)
-    options.answer(as_json, document, f"{path}: {exported.total:,} spans{unended}")

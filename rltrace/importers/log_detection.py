@@ -16,9 +16,6 @@ from rltrace.trace.errors import RltraceError, WrongUsage
 MAPPED = ("chrome", "otlp")
 """Formats of anybody's traces: their readers take a file that says what the names in them mean."""
 
-NEEDS_MAPPING = ("chrome",)
-"""Those of them that cannot do without; what rltrace exported over OTLP says it itself."""
-
 _ANYBODY_S = (
     ("otlp", "spans of OpenTelemetry", (b'"resourceSpans"',)),
     ("chrome", "a trace in Chrome's format", (b'"ph"', b'"ts"')),

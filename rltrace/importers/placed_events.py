@@ -120,8 +120,8 @@ def write_placed(path: Path, placed: PlacedEvents, node: str, **facts: object) -
         writer.describe(began_ns, node=node, host=host, role=role, **rank, **facts)
     for span in placed.spans:
         name = STEP_SPAN if span.stage == Stage.STEP else span.name
-        known = {"step": span.step, "lane": span.lane, **span.more}
-        writers[span.process].span(span.start_ns, span.end_ns, name, span.stage, **known)
+        writer = writers[span.process]
+        writer.span(span.start_ns, span.end_ns, name, span.stage, step=span.step, lane=span.lane)
     for row in placed.rows:
         writers[row.process].row(row.table, **row.columns)
 
@@ -141,9 +141,9 @@ class ProcessWriter:
         facts = {"who": self._who, "start_ns": start_ns, "clock": clock, **facts}
         write_json(f"{self._path}/{PROCESS}/{self._who}.json", facts)
 
-    def span(self, start_ns: int, end_ns: int, name: str, stage: Stage, **more: int) -> None:
-        """A span; spans of a lane follow or contain each other. `more` are the other columns."""
-        self.row("spans", start_ns=start_ns, end_ns=end_ns, name=name, stage=int(stage), **more)
+    def span(self, start_ns: int, end_ns: int, name: str, stage: Stage, **where: int) -> None:
+        """A span; spans of a lane follow or contain each other. `where`: its step and its lane."""
+        self.row("spans", start_ns=start_ns, end_ns=end_ns, name=name, stage=int(stage), **where)
 
     def row(self, table: str, **columns: float | str) -> None:
         numbers = {c: self._name(v) if isinstance(v, str) else v for c, v in columns.items()}

@@ -21,7 +21,6 @@ from rltrace.importers.formats import chrome, json_lines, otlp
 from rltrace.importers.formats.json_text import read_all, read_objects
 from rltrace.importers.log_detection import (
     MAPPED,
-    NEEDS_MAPPING,
     importers,
     looks_like,
     told_by_files,
@@ -49,13 +48,12 @@ def read_run(
     framework, log = (framework, None) if framework else _recognised(path)
     if mapping is not None and framework not in MAPPED:
         raise WrongUsage(f"{framework} names its own stages: --map is for {' and '.join(MAPPED)}")
-    if mapping is None and framework in NEEDS_MAPPING:
+    if mapping is None and framework in MAPPED:
         raise WrongUsage(f"what the names in {path} mean has to be said: give a file with --map")
     try:
-        if framework == "otlp":
-            return otlp.read(path, mapping)
         if mapping is not None:
-            return chrome.read(path, mapping)
+            read = otlp.read if framework == "otlp" else chrome.read
+            return read(path, mapping)
         return _read(path, framework, log, job)
     except RltraceError as error:
         hint = "" if "rltrace import" in str(error) else looks_like(path, framework)

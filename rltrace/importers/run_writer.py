@@ -123,7 +123,6 @@ def traced_run(
     rows: Iterable[PlacedRow] = (),
     placement: str = "",
     unknown: Iterable[tuple[Stage | None, str]] = (),
-    never_told: Iterable[str] = _NEVER_PLACED,
     notes: Iterable[str] = (),
 ) -> ImportedRun:
     """The run of what a log (`of`) places. Errors: `RltraceError` where it places nothing."""
@@ -139,7 +138,7 @@ def traced_run(
         framework=framework,
         trainer=trainer,
         placement=placement,
-        not_logged=(*unknown, *((None, what) for what in never_told)),
+        not_logged=(*unknown, *((None, what) for what in _NEVER_PLACED)),
         oddities=(*of.notes, *notes, *dateless),
         placed=placed,
     )

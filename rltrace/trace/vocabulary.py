@@ -131,6 +131,3 @@ def stage_of(code: int) -> Stage:
 
 PLANNED, SLEPT, WORKED, LONGEST = "planned", "slept", "worked", "longest"
 """What the counters of a probe say of a stage: its dose, and seconds."""
-
-OTLP_PREFIX = "rltrace."
-"""What the attributes begin with by which an export to OpenTelemetry says a row's columns."""

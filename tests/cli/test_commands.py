@@ -19,7 +19,7 @@ from tests.hooks.conftest import untraced
 
 READERS = [
     *("report RUN", "report RUN --json", "report RUN --markdown", "whatif RUN", "compare RUN RUN"),
-    *("query RUN @tail_by_step", "timeline RUN", "export otlp RUN", "export prometheus RUN --once"),
+    *("query RUN @tail_by_step", "timeline RUN", "export prometheus RUN --once"),
     *("top RUN", "top RUN --json", "compact RUN --delete-segments", "gate RUN --max lag.p99=4"),
     *("baseline RUN -o RUN/b.json", "experiment RUN --dry-run", "plan --from-run RUN"),
 ]

@@ -13,7 +13,6 @@ from tests.faults.counted import fill
 
 OUTPUTS = {
     "timeline": ("timeline", "-o"),
-    "otlp": ("export", "otlp", "-o"),
     "html": ("report", "--html"),
     "svg": ("report", "--svg"),
     "baseline": ("baseline", "-o"),

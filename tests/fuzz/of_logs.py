@@ -60,8 +60,7 @@ def _read(name: str, data: bytes, folder: Path) -> None:
     mapping = b""
     if name in MAPPED:
         mapping, data = parts(data, 2)
-        if name == "chrome":
-            mapping = mapping or MAPPING
+        mapping = mapping or MAPPING
     given = put(folder / "map.toml", mapping) if mapping else None
     found = read_run(put(folder / "log", data), name, given)
     if costly(data, _WRITTEN):

@@ -67,7 +67,7 @@ def taken(tmp_path: Path, content: str | bytes | Path, name: str = "log") -> Pat
 def test_the_wrong_framework_is_told_by_what_the_log_looks_like(
     tmp_path: Path, framework: str, content: str | Path, other: str
 ) -> None:
-    mapping = ("--map", taken(tmp_path, MAPPING, "map.toml")) if framework == "chrome" else ()
+    mapping = ("--map", taken(tmp_path, MAPPING, "map.toml")) if framework in MAPPED else ()
     log = taken(tmp_path, content)
     result = invoke("import", framework, log, "--out", tmp_path / "run", *mapping)
     assert (result.exit_code, len(result.output.splitlines())) == (WRONG_USAGE, 1)
@@ -125,6 +125,7 @@ def test_a_log_of_something_else_is_one_sentence(
     ("framework", "mapping", "said"),
     [
         ("chrome", None, "give a file with --map"),
+        ("otlp", None, "give a file with --map"),
         ("chrome", "[stages]\nx = 'trainn'\n", "'trainn', which is no stage"),
         ("chrome", "[stage]\nx = 'train'\n", "a mapping has no stage"),
         ("chrome", "[stages]\nx = ['train']\n", r"\['train'\], which is no stage"),
@@ -299,6 +300,20 @@ def test_exported_spans_with_odd_values_leave_the_others(tmp_path: Path) -> None
     done = placed(tmp_path, "otlp", lines(otlp(BASE_NS, 5), *odd))
     steps = "SELECT DISTINCT step FROM spans"
     assert rltrace.open_run(done.path).sql(steps).fetchall() == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("name", "time_ns"),
+    [("startTimeUnixNano", "0"), ("endTimeUnixNano", "1"),
+     *(("startTimeUnixNano", "9" * digits) for digits in (40, 5000))],
+)  # fmt: skip
+def test_an_exported_span_at_no_time_is_counted_only(
+    tmp_path: Path, name: str, time_ns: str
+) -> None:
+    exports = (otlp(BASE_NS, 5), otlp(BASE_NS, 5, **{name: time_ns}), otlp(BASE_NS + 9, 5))
+    done = placed(tmp_path, "otlp", lines(*exports))
+    assert done.spans == 2
+    assert "1 spans at times that no clock shows: left out" in done.log_notes
 
 
 @pytest.mark.parametrize("digits", [19, 5000])

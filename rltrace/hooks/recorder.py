@@ -21,7 +21,6 @@ from rltrace.hooks import spans
 from rltrace.hooks.launch_info import shown
 from rltrace.hooks.null_api import INSIDE
 from rltrace.hooks.spans import Span, codes_of, watch_asyncio
-from rltrace.hooks.watch import stacks
 from rltrace.trace import clock, segment
 from rltrace.trace.job_exceptions import contained, from_outside
 from rltrace.trace.run_dir import (
@@ -264,7 +263,9 @@ class Recorder:
 
     def _write_process_file(self) -> None:
         if not self._introduced:
-            self._introduced, self._stacks = True, stacks.offer(self.run_dir, self.who)
+            from rltrace.hooks.watch.stacks import offer
+
+            self._introduced, self._stacks = True, offer(self.run_dir, self.who)
         monotonic, real, bracket = clock.pair()
         facts = {
             "who": self.who,

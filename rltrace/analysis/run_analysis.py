@@ -33,13 +33,13 @@ from rltrace.analysis.trajectories.staleness import Staleness, staleness
 from rltrace.analysis.trajectories.tail import Tail, tail
 from rltrace.analysis.whatif.workload import Constants
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.read.framework_figure import logged_figures
 from rltrace.trace.read.run import OpenedRun, recorded_until
 
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import Coverage
     from rltrace.analysis.figures.devices import Busy, DeviceLoad, Devices
     from rltrace.analysis.figures.goodput_factors import Cascade
-    from rltrace.analysis.figures.logged_figures import LoggedFigure
     from rltrace.analysis.timeline.critical_path import CriticalPath, PathSegment
     from rltrace.analysis.timeline.placement import Composition
     from rltrace.analysis.timeline.probe import Probe
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rltrace.analysis.walls.observability import Captured
     from rltrace.analysis.whatif.predict import Source
     from rltrace.analysis.whatif.workload import StepWorkload
+    from rltrace.trace.read.framework_figure import LoggedFigure
 
 
 _Figure = TypeVar("_Figure")
@@ -221,7 +222,7 @@ class RunAnalysis:
     workload: StepWorkload | None = _once(lambda of: of.source(Constants()) if of.source else None)
     """The same under the usual constants."""
 
-    logged: Mapping[str, LoggedFigure] = _of_all("figures.logged_figures", "logged_figures")
+    logged: Mapping[str, LoggedFigure] = _once(lambda of: logged_figures(of.run))
     """What the log of an imported run says of its samples."""
 
     health: Health = _once(health_of)

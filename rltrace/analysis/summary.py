@@ -25,7 +25,6 @@ from rltrace.analysis.figures.coverage import (
 from rltrace.analysis.figures.devices import DeviceLoad, is_laid_out, version_of
 from rltrace.analysis.figures.goodput import Goodput
 from rltrace.analysis.figures.goodput_factors import Cascade
-from rltrace.analysis.figures.logged_figures import LoggedFigure
 from rltrace.analysis.figures.weight_updates import Syncs
 from rltrace.analysis.fixes.fixes import Fix, bytes_take_time, fixes_for
 from rltrace.analysis.run_analysis import RunAnalysis
@@ -43,6 +42,7 @@ from rltrace.analysis.trajectories.tail import Tail
 from rltrace.analysis.walls.rank import Ranking, rank
 from rltrace.analysis.whatif.predict import OffTheRun, is_off, replay_error
 from rltrace.trace.job_devices import AGENT
+from rltrace.trace.read.framework_figure import LoggedFigure
 from rltrace.trace.run_dir import READ_FROM
 
 if TYPE_CHECKING:

@@ -1,11 +1,16 @@
-"""A figure of the framework's own, and the range of versions that it is of."""
+"""Figures of the framework's own: for which versions, and what an imported log tells in them."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rltrace.trace.read.run import OpenedRun
 
 
 @dataclass(frozen=True)
@@ -77,3 +82,35 @@ def _lies_in(version: str, wanted: str) -> bool:
 
 def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(".")]
+
+
+def quoted(text: str) -> str:
+    """A text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True)
+class LoggedFigure:
+    """A figure of the log, `metric` by name: over `n` records, the first and the last of them."""
+
+    metric: str
+    n: int
+    mean: float
+    first: float
+    last: float
+
+
+def logged_figures(run: OpenedRun) -> Mapping[str, LoggedFigure]:
+    """What is told (`known` of a log table: reward, truncated, ...) -> the figure that tells it."""
+    imported = run.meta.get("imported")
+    known = imported.get("known") if isinstance(imported, dict) else None
+    found: dict[str, LoggedFigure] = {}
+    for what, metric in known.items() if isinstance(known, dict) else ():
+        ((n, *values),) = run.ask(
+            "select count(*), avg(value), arg_min(value, time_ns), arg_max(value, time_ns) "
+            "from raw_samples join names on names.id = counter "
+            f"where text = {quoted(str(metric))} and time_ns > 0 and isfinite(value)"
+        )
+        if n:
+            found[str(what)] = LoggedFigure(str(metric), n, *values)
+    return found

@@ -1,0 +1,310 @@
+"""Did the weights arrive: how far the samples of each engine are from the learner's policy.
+
+Where the version that trains on a sample also generated it, learner and engine hold the same
+weights: a token is as probable for one as for the other, but for their arithmetic. With w the ratio
+of the two, w - 1 - ln w is never negative, and its mean estimates the KL divergence of engine to
+learner (k3 of Schulman 2020, "Approximating KL divergence"): the gap, in nats a token. How large it
+is is the engine's own affair, so that of each version is held against those of the versions before
+it, and of the other engines.
+
+A version departs from them where the logarithm of its gap is so far above their median that this is
+chance once in `1 / CHANCE` versions: Student's t, with the median absolute deviation for the
+spread, times 1.4826 n / (n - 0.8) (Croux and Rousseeuw 1992). Samples differ, so the gap that is
+tested is the square of the mean over samples of its root: one odd token is no departure.
+
+Older samples, and those of an update that is not the first of its version, have the policy's own
+movement in their ratios. It is the same for all engines: there only one against the others shows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from rltrace.analysis.run_analysis import RunAnalysis
+from rltrace.analysis.stats.confidence_interval import Interval, factor, fit, quantile
+from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.vocabulary import Fate
+
+Floats = NDArray[np.float64]
+
+CHANCE = 1e-4  # of a false departure, for one version of one engine
+LEAST_NATS = 1e-6  # what sums in single precision tell: a smaller gap is none
+LARGE_NATS = 0.02  # no arithmetic explains more; bfloat16 explains about half of it
+
+_WINDOW, _FEWEST = 20, 4  # versions before: that are looked at, that have to be there
+_FEWEST_SAMPLES = 4
+_LEAST_JUMP = math.log(4)  # twice as far: a smaller one, however sure, says nothing of weights
+_LEAST_BESIDE = math.log(10)  # and of an engine that was never as the others are
+_LEAST_SPREAD = 0.25  # of a log-gap
+_OF_DEVIATION = 0.5  # degrees of freedom for a value, as a median deviation uses a part of them
+
+
+@dataclass(frozen=True)
+class EngineGap:
+    """An engine (`process` generated the samples) over the versions with enough samples.
+    `gap_nats` is the median, `growth` its factor over the run, `lost_tokens` what the gap costs:
+    tokens less their effective sample size."""
+
+    engine: str
+    process: int
+    versions: int
+    tokens: int
+    gap_nats: float
+    growth: Interval
+    lost_tokens: float
+
+
+@dataclass(frozen=True)
+class Departure:
+    """From `version` on, trained on in `step`, an `engine` (None: all of them) has a gap of `nats`
+    instead of `usual_nats`, for so many `versions`; `until_version` has the usual one again (None:
+    none yet). `first`: it
+    was so from the first version on, and what is usual is that of the other engines (NaN: it is so
+    for all). `cut`: no sample has a token that the engine finds less likely than the learner."""
+
+    engine: str | None
+    version: int
+    step: int
+    nats: float
+    usual_nats: float
+    versions: int
+    until_version: int | None
+    first: bool
+    cut: bool
+
+
+@dataclass(frozen=True)
+class EngineGaps:
+    """Of samples that are `lag` versions old. `alone`: no movement of the policy is in the gaps;
+    only then a departure of all engines can be told."""
+
+    lag: int
+    alone: bool
+    engines: tuple[EngineGap, ...]
+    departures: tuple[Departure, ...]
+
+
+def engine_gaps(analysis: RunAnalysis) -> EngineGaps | None:
+    """None where no sample has both an engine and ratios."""
+    updates = analysis.freshness.unit.optimizer_updates
+    rows = _rows(analysis.run, 1.0 if math.isnan(updates) else updates)
+    if not len(rows):
+        return None
+    lag = _lag_with_most(rows[:, 1])
+    rows = rows[rows[:, 1] == lag]
+    alone = lag == 0 and not math.isnan(updates)
+    versions, at = np.unique(rows[:, 0], return_inverse=True)
+    engines, of = np.unique(rows[:, 2], return_inverse=True)
+    cells = np.full((rows.shape[1] - 3, len(versions), len(engines)), np.nan)
+    cells[:, at, of] = rows[:, 3:].T
+    names = _names(analysis.run)
+    grid = _Grid(versions, tuple(names[int(one)] for one in engines), *cells)
+    gaps = tuple(grid.gap_of(i, int(process)) for i, process in enumerate(engines))
+    return EngineGaps(int(lag), alone, gaps, tuple(grid.departures(alone)))
+
+
+def _rows(run: OpenedRun, updates: float) -> Floats:
+    """By version that generated, lag, and engine: first step, samples, tokens, sums."""
+    # The learner has not moved yet in the first of its updates, so only those samples count.
+    first = f"""join (select process, version, quantile_disc(time_ns, {1 / updates}) as until_ns
+            from told_uses where time_ns > 0 and not isnan(sum_w) group by all) f
+        on u.process = f.process and u.version = f.version and u.time_ns <= until_ns"""
+    found = run.ask(f"""
+        select first_version, u.version - first_version, g.process, min(u.step), count(*),
+               sum(n), sum(n * k), sum(n * sqrt(k)), sum(n * n * sqrt(k)), sum(n * n * k),
+               sum(n * n), sum(sum_w), sum(sum_w_squared), sum((sum_w > n * (1 + 1e-6))::int)
+        from told_uses u {first if updates > 1 else ""}
+        join (select trajectory, process, response_tokens, first_version from sample_lives
+              where is_generated and trajectory is not null
+              and first_version = last_version and coalesce(logprobs, 1) > 0) g
+        on u.trajectory = g.trajectory,
+        lateral (select coalesce(nullif(u.tokens, -1), g.response_tokens)::double as n),
+        lateral (select greatest((sum_w - n) / n - mean_log_ratio, 0) as k)
+        where u.time_ns > 0 and u.fate = {int(Fate.TRAINED)} and u.version >= first_version
+              and n > 0 and isfinite(k) and isfinite(sum_w_squared)
+        group by 1, 2, 3 order by 1, 2, 3
+    """)
+    return np.array(found, np.float64).reshape(-1, 14)
+
+
+def _lag_with_most(lags: Floats) -> float:
+    """The least lag that has at least half as many rows as any."""
+    known, n = np.unique(lags, return_counts=True)
+    return float(known[n >= n.max() / 2][0])
+
+
+def _names(run: OpenedRun) -> dict[int, str]:
+    """Of processes: the role, and the rank where several have the role."""
+    return {
+        one.number: " ".join(
+            map(str, (one.role or "process", one.pid if one.rank is None else one.rank))
+        )
+        for one in run.processes
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """A row for each version, a column for each engine; NaN where there is no sample."""
+
+    versions: Floats
+    engines: tuple[str, ...]
+    step: Floats
+    samples: Floats
+    tokens: Floats
+    nats: Floats
+    roots: Floats
+    weighted_roots: Floats
+    weighted_nats: Floats
+    squares: Floats
+    w: Floats
+    w_squared: Floats
+    above: Floats
+
+    def levels(self) -> tuple[Floats, Floats]:
+        """The logarithm of the gap that is tested, and its standard error over samples."""
+        root = self.roots / self.tokens
+        off = self.weighted_nats - 2 * root * self.weighted_roots + root**2 * self.squares
+        error = np.sqrt(np.maximum(off, 0)) / self.tokens
+        least = math.sqrt(LEAST_NATS)
+        level = np.where(
+            self.samples >= _FEWEST_SAMPLES, 2 * np.log(np.maximum(root, least)), np.nan
+        )
+        return level, 2 * error / np.maximum(root, least)
+
+    def gap_of(self, i: int, process: int) -> EngineGap:
+        known = np.flatnonzero(self.samples[:, i] >= _FEWEST_SAMPLES)
+        nats = self.nats[known, i] / self.tokens[known, i]
+        at = self.versions[known] - self.versions[0]
+        line = fit(np.stack((np.ones(len(at)), at), 1), np.log(np.maximum(nats, LEAST_NATS)))
+        slope = line.combined((0, at[-1])) if line else Interval(*[math.nan] * 3)
+        tokens, w, squares = (np.nansum(one[:, i]) for one in (self.tokens, self.w, self.w_squared))
+        return EngineGap(
+            engine=self.engines[i],
+            process=process,
+            versions=len(known),
+            tokens=int(tokens),
+            gap_nats=float(np.median(nats)) if len(nats) else math.nan,
+            growth=factor(slope.value, slope.half_width),
+            lost_tokens=float(tokens - w * w / squares) if squares > 0 else math.nan,
+        )
+
+    def departures(self, alone: bool) -> list[Departure]:
+        level, error = self.levels()
+        own, beside = _Excess.of(level, error), _Excess.of(level - _least_other(level), error)
+        least = np.min(np.where(np.isnan(level), np.inf, level), axis=1, keepdims=True)
+        least[np.isinf(least)] = np.nan
+        together = _Excess.of(least, np.nanmax(error, axis=1, keepdims=True, initial=0.0))
+        found: list[Departure] = []
+        everybody = together.sure[:, 0] & (together.jump[:, 0] > _LEAST_JUMP)
+        if alone:
+            found += self._episodes(None, everybody, least[:, 0], together.usual[:, 0])
+        for i in range(len(self.engines)) if len(self.engines) > 1 else ():
+            sure = beside.sure[:, i] & (own.jump[:, i] > _LEAST_JUMP) & ~(everybody & alone)
+            mine = self._episodes(i, sure, level[:, i], own.usual[:, i])
+            found += mine or self._from_the_first(i, level)
+        if alone and not found:
+            found += self._all_from_the_first(least[:, 0])
+        return sorted(found, key=lambda one: (one.version, one.engine or ""))
+
+    def _episodes(
+        self, engine: int | None, sure: NDArray[np.bool_], level: Floats, usual: Floats
+    ) -> list[Departure]:
+        """From each version that surely departs to the one that is nearer to what was usual."""
+        found, until = [], 0
+        for begin in np.flatnonzero(sure):
+            if begin < until:
+                continue
+            half = (level[begin] + usual[begin]) / 2
+            back = np.flatnonzero(level[begin:] < half)
+            until = int(begin + back[0]) if len(back) else len(level)
+            found.append(self._departure(engine, int(begin), until, math.exp(usual[begin])))
+        return found
+
+    def _from_the_first(self, i: int, level: Floats) -> list[Departure]:
+        beside = (level - _least_other(level))[:, i]
+        beside = beside[~np.isnan(beside)]
+        if len(beside) < _FEWEST or np.quantile(beside, 0.1) < _LEAST_BESIDE:
+            return []
+        begin = int(np.flatnonzero(~np.isnan(level[:, i]))[0])
+        usual = math.exp(float(np.nanmedian(_least_other(level)[:, i])))
+        return [self._departure(i, begin, len(level), usual, first=True)]
+
+    def _all_from_the_first(self, least: Floats) -> list[Departure]:
+        known = least[~np.isnan(least)]
+        if len(known) < _FEWEST or np.quantile(known, 0.1) < math.log(LARGE_NATS):
+            return []
+        return [self._departure(None, 0, len(least), math.nan, first=True)]
+
+    def _departure(
+        self, engine: int | None, begin: int, until: int, usual: float, first: bool = False
+    ) -> Departure:
+        part = slice(begin, until), slice(None) if engine is None else slice(engine, engine + 1)
+        tokens, nats, above = (np.nansum(one[part]) for one in (self.tokens, self.nats, self.above))
+        steps = self.step[begin]
+        return Departure(
+            engine=None if engine is None else self.engines[engine],
+            version=int(self.versions[begin]),
+            step=int(np.nanmin(steps)),
+            nats=float(nats / tokens),
+            usual_nats=usual,
+            versions=until - begin,
+            until_version=int(self.versions[until]) if until < len(self.versions) else None,
+            first=first,
+            cut=not above,
+        )
+
+
+def _least_other(level: Floats) -> Floats:
+    """For each engine and version, the least level of the others; NaN where there is none."""
+    if level.shape[1] < 2:
+        return np.full_like(level, np.nan)
+    high = np.where(np.isnan(level), np.inf, level)
+    two = np.partition(high, 1, axis=1)[:, :2]
+    least = np.where(high == two[:, :1], two[:, 1:], two[:, :1])
+    return np.where(np.isinf(least), np.nan, least)
+
+
+@dataclass(frozen=True, eq=False)
+class _Excess:
+    """What each value is above what was `usual` before it, and where that is `sure`ly no chance."""
+
+    usual: Floats
+    jump: Floats
+    sure: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, values: Floats, error: Floats) -> _Excess:
+        """An engine that has just come is held against the others; spreads are of all engines."""
+        padded = np.vstack((np.full((_WINDOW, values.shape[1]), np.nan), values[:-1]))
+        before = sliding_window_view(padded, _WINDOW, axis=0)
+        usual, n = _median(before)
+        of_all, n_of_all = _median(before.reshape(len(values), -1))
+        off, _ = _median(np.abs(before - usual[:, :, None]).reshape(len(values), -1))
+        few = n < _FEWEST
+        usual = np.where(few, np.where(n_of_all >= _FEWEST, of_all, np.nan)[:, None], usual)
+        n = np.where(few, n_of_all[:, None], n).clip(1, _WINDOW)
+        spread = 1.4826 * off[:, None] * n / (n - 0.8) * np.sqrt(1 + 1 / n)
+        # What is known of the spread beforehand is not learnt from few versions.
+        known = NormalDist().inv_cdf(1 - CHANCE) * np.maximum(error, _LEAST_SPREAD)
+        limits = np.array(
+            [quantile(1 - CHANCE, max(1, k * _OF_DEVIATION)) for k in range(_WINDOW + 1)]
+        )
+        limit = np.maximum(limits[n] * spread, known)
+        jump = values - usual
+        return cls(usual, jump, jump > limit)
+
+
+def _median(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """Over the last axis, of what is known, and how much that is."""
+    n = (~np.isnan(values)).sum(axis=-1)
+    ordered = np.sort(values, axis=-1)  # NaN last
+    low, high = np.maximum(n - 1, 0) // 2, np.maximum(n, 1) // 2
+    ends = (np.take_along_axis(ordered, at[..., None], -1)[..., 0] for at in (low, high))
+    return np.add(*ends) / 2, n

@@ -66,8 +66,9 @@ def _top_p(logits: Any) -> Any:
     return logits.masked_fill(beyond.scatter(-1, order, beyond), float("-inf"))
 
 
-SAMPLING = {"another temperature": (_temperature, False), "top-p": (_top_p, False)}
+SAMPLING = {"another temperature": _temperature, "top-p": _top_p}  # of one engine
 ALL = (*WEIGHTS, *SAMPLING)
+EVERYWHERE = [name for name, (_, _, everybody) in WEIGHTS.items() if everybody]
 
 
 def _suffers() -> bool:
@@ -106,12 +107,12 @@ def _damage_weights(engine_class: Any, damage: Damage, versions: int, everybody:
     engine_class.__init__, engine_class.renew = began, renewed
 
 
-def _damage_sampling(engine_class: Any, change: Callable[[Any], Any], everybody: bool) -> None:
+def _damage_sampling(engine_class: Any, change: Callable[[Any], Any]) -> None:
     begin, sample = engine_class.__init__, engine_class._sample
 
     def began(engine: Any, *arguments: Any, **named: Any) -> None:
         begin(engine, *arguments, **named)
-        engine.suffers = _suffers() or everybody
+        engine.suffers = _suffers()
 
     def sampled(engine: Any, rows: Any, logits: Any) -> None:
         sample(
@@ -134,7 +135,7 @@ class _Damaged(Loader):
         if _FAULT in WEIGHTS:
             _damage_weights(engine_class, *WEIGHTS[_FAULT])
         else:
-            _damage_sampling(engine_class, *SAMPLING[_FAULT])
+            _damage_sampling(engine_class, SAMPLING[_FAULT])
 
 
 class _Finder(MetaPathFinder):
@@ -150,5 +151,5 @@ class _Finder(MetaPathFinder):
         return found
 
 
-if _FAULT:
+if _FAULT:  # not where it is imported for its names
     sys.meta_path.insert(0, _Finder())

@@ -159,7 +159,7 @@ class RunAnalysis:
     goodput_of_steps: tuple[StepGoodput, ...] = _once(lambda of: step_goodput(of.run, of.steps))
     cascade: Cascade | None = _of_all("figures.goodput_factors", "cascade")
     tail: Tail = _once(lambda of: tail(of.run, of.steps))
-    engine_gaps: EngineGaps | None = _of_all("trajectories.engine_gaps", "engine_gaps")
+    engine_gaps: EngineGaps = _of_all("trajectories.engine_gaps", "engine_gaps")
     reward: RewardCurve | None = _of_all("trajectories.reward_signal", "reward_curve")
 
     @cached_property

@@ -152,7 +152,7 @@ class Summary:
     cascade: Cascade | None
     gpus: tuple[DeviceLoad, ...]
     freshness: Freshness
-    engine_gaps: EngineGaps | None
+    engine_gaps: EngineGaps
     health: Health
     reward: RewardCurve | None
     signal: GroupSignal | None

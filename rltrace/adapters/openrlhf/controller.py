@@ -153,6 +153,7 @@ def stated(args: Any) -> dict[str, Any]:
         advantage=at(args, "algo.advantage.estimator", "advantage_estimator"),
         drops_stale=False,
         updates_per_version=updates,
+        ratios_before_updates=True,
     )
 
 

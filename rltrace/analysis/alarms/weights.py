@@ -1,4 +1,4 @@
-"""Weights that did not arrive, or engines that sample otherwise than the trainer assumes."""
+"""Weights that did not arrive, or engines that sample otherwise than the learner assumes."""
 
 from __future__ import annotations
 
@@ -22,26 +22,24 @@ counted(
 )  # fmt: skip
 
 
-@alarm("weights", "engines sample from something else than the trainer's policy")
+@alarm("weights", "engines sample from something else than the policy")
 def departures(analysis: RunAnalysis) -> Iterator[Said]:
     gaps = analysis.engine_gaps
-    if gaps is None:
-        return
     found = gaps.departures
     for one in found[:NAMED]:
         says = _says(one, gaps) + _digest(analysis, one)
         sure = gaps.alone and (one.engine or not one.first)
         yield grave(says, judged_anyway=True) if sure else note(says)
     if len(found) > NAMED:
-        yield note(f"gaps of engines to the trainer grew {len(found) - NAMED} more times")
+        yield note(f"gaps of engines to the learner grew {len(found) - NAMED} more times")
 
 
 def _says(one: Departure, gaps: EngineGaps) -> str:
     of = one.engine or ("all engines" if len(gaps.engines) > 1 else "the engine")
-    gap = f"the gap of {of} to the trainer is {one.nats:.2g} nats a token"
+    gap = f"the gap of {of} to the learner is {one.nats:.2g} nats a token"
     told = f"{gap}, usually {one.usual_nats:.2g}"
     old = f"; so say samples that are {gaps.lag} versions old" if gaps.lag else ""
-    why = "the weights are not the trainer's, or the temperature is another" + old
+    why = "the weights are not the learner's, or the temperature is another" + old
     if one.cut:
         why = "tokens come from a part of the distribution only (top-p, top-k or min-p)" + old
     if one.first:

@@ -19,6 +19,7 @@ movement in their ratios. It is the same for all engines: there only one against
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -26,8 +27,11 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from rltrace.analysis.fixes.options import known_job, printed
+from rltrace.analysis.fixes.playbook import moves, settings_for
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.confidence_interval import Interval, factor, fit, quantile
+from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval, factor, fit, quantile
+from rltrace.analysis.trajectories.freshness import updates_in_ratios
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate
 
@@ -37,6 +41,7 @@ CHANCE = 1e-4  # of a false departure, for one version of one engine
 LEAST_NATS = 1e-6  # what sums in single precision tell: a smaller gap is none
 LARGE_NATS = 0.02  # no arithmetic explains more; bfloat16 explains about half of it
 
+LAST = 5
 _WINDOW, _FEWEST = 20, 4  # versions before: that are looked at, that have to be there
 _FEWEST_SAMPLES = 4
 _LEAST_JUMP = math.log(4)  # twice as far: a smaller one, however sure, says nothing of weights
@@ -48,14 +53,15 @@ _OF_DEVIATION = 0.5  # degrees of freedom for a value, as a median deviation use
 @dataclass(frozen=True)
 class EngineGap:
     """An engine (`process` generated the samples) over the versions with enough samples.
-    `gap_nats` is the median, `growth` its factor over the run, `lost_tokens` what the gap costs:
-    tokens less their effective sample size."""
+    `gap_nats` is the median, `last_nats` that of the `LAST`; `growth`, over the run, is of those
+    that did not depart. `lost_tokens` is what it costs: tokens less their effective sample size."""
 
     engine: str
     process: int
     versions: int
     tokens: int
     gap_nats: float
+    last_nats: float
     growth: Interval
     lost_tokens: float
 
@@ -81,21 +87,22 @@ class Departure:
 
 @dataclass(frozen=True)
 class EngineGaps:
-    """Of samples that are `lag` versions old. `alone`: no movement of the policy is in the gaps;
-    only then a departure of all engines can be told."""
+    """Of samples that are `lag` versions old (-1: none has both an engine and ratios; `needs` are
+    settings of the framework with which they would). `alone`: no movement of the policy is in the
+    gaps; only then a departure of all engines can be told."""
 
     lag: int
     alone: bool
-    engines: tuple[EngineGap, ...]
-    departures: tuple[Departure, ...]
+    engines: tuple[EngineGap, ...] = ()
+    departures: tuple[Departure, ...] = ()
+    needs: str = ""
 
 
-def engine_gaps(analysis: RunAnalysis) -> EngineGaps | None:
-    """None where no sample has both an engine and ratios."""
-    updates = analysis.freshness.unit.optimizer_updates
+def engine_gaps(analysis: RunAnalysis) -> EngineGaps:
+    updates = updates_in_ratios(analysis.run)
     rows = _rows(analysis.run, 1.0 if math.isnan(updates) else updates)
     if not len(rows):
-        return None
+        return EngineGaps(-1, False, needs=_needs(analysis.run))
     lag = _lag_with_most(rows[:, 1])
     rows = rows[rows[:, 1] == lag]
     alone = lag == 0 and not math.isnan(updates)
@@ -105,8 +112,9 @@ def engine_gaps(analysis: RunAnalysis) -> EngineGaps | None:
     cells[:, at, of] = rows[:, 3:].T
     names = _names(analysis.run)
     grid = _Grid(versions, tuple(names[int(one)] for one in engines), *cells)
-    gaps = tuple(grid.gap_of(i, int(process)) for i, process in enumerate(engines))
-    return EngineGaps(int(lag), alone, gaps, tuple(grid.departures(alone)))
+    found = tuple(grid.departures(alone))
+    gaps = tuple(grid.gap_of(i, int(process), found) for i, process in enumerate(engines))
+    return EngineGaps(int(lag), alone, gaps, found)
 
 
 def _rows(run: OpenedRun, updates: float) -> Floats:
@@ -131,6 +139,18 @@ def _rows(run: OpenedRun, updates: float) -> Floats:
         group by 1, 2, 3 order by 1, 2, 3
     """)
     return np.array(found, np.float64).reshape(-1, 14)
+
+
+def _needs(run: OpenedRun) -> str:
+    """Engines return log-probs, and the learner computes its own, where it corrects for the lag."""
+    job = known_job(run)
+    correction = next(move for move in moves() if move.move == "correct for the lag")
+    for one in settings_for(job.framework, job.version, correction):
+        if one.is_of(job.stated) and one.is_in(job.config):
+            needed = one.needs or {one.option: one.value}
+            lacking = {k: v for k, v in needed.items() if job.current.get(k) != v}
+            return printed(job.framework, lacking) if lacking else ""
+    return ""
 
 
 def _lag_with_most(lags: Floats) -> float:
@@ -178,12 +198,17 @@ class _Grid:
         )
         return level, 2 * error / np.maximum(root, least)
 
-    def gap_of(self, i: int, process: int) -> EngineGap:
+    def gap_of(self, i: int, process: int, departures: Iterable[Departure]) -> EngineGap:
         known = np.flatnonzero(self.samples[:, i] >= _FEWEST_SAMPLES)
-        nats = self.nats[known, i] / self.tokens[known, i]
-        at = self.versions[known] - self.versions[0]
-        line = fit(np.stack((np.ones(len(at)), at), 1), np.log(np.maximum(nats, LEAST_NATS)))
-        slope = line.combined((0, at[-1])) if line else Interval(*[math.nan] * 3)
+        nats, at = self.nats[known, i] / self.tokens[known, i], self.versions[known]
+        usual = np.ones(len(at), bool)
+        for one in departures:
+            if one.engine in (None, self.engines[i]):
+                until = np.inf if one.until_version is None else one.until_version
+                usual &= (at < one.version) | (at >= until)
+        x, y = at[usual] - self.versions[0], np.log(np.maximum(nats[usual], LEAST_NATS))
+        line = fit(np.stack((np.ones(len(x)), x), 1), y)
+        slope = line.combined((0, self.versions[-1] - self.versions[0])) if line else UNKNOWN
         tokens, w, squares = (np.nansum(one[:, i]) for one in (self.tokens, self.w, self.w_squared))
         return EngineGap(
             engine=self.engines[i],
@@ -191,6 +216,7 @@ class _Grid:
             versions=len(known),
             tokens=int(tokens),
             gap_nats=float(np.median(nats)) if len(nats) else math.nan,
+            last_nats=float(np.median(nats[-LAST:])) if len(nats) else math.nan,
             growth=factor(slope.value, slope.half_width),
             lost_tokens=float(tokens - w * w / squares) if squares > 0 else math.nan,
         )
@@ -202,29 +228,28 @@ class _Grid:
         least[np.isinf(least)] = np.nan
         together = _Excess.of(least, np.nanmax(error, axis=1, keepdims=True, initial=0.0))
         found: list[Departure] = []
-        everybody = together.sure[:, 0] & (together.jump[:, 0] > _LEAST_JUMP)
-        if alone:
-            found += self._episodes(None, everybody, least[:, 0], together.usual[:, 0])
+        everybody = together.sure[:, 0] & (together.jump[:, 0] > _LEAST_JUMP) & alone
+        found += self._episodes(None, everybody, together, least)
         for i in range(len(self.engines)) if len(self.engines) > 1 else ():
-            sure = beside.sure[:, i] & (own.jump[:, i] > _LEAST_JUMP) & ~(everybody & alone)
-            mine = self._episodes(i, sure, level[:, i], own.usual[:, i])
+            sure = beside.sure[:, i] & (own.jump[:, i] > _LEAST_JUMP) & ~everybody
+            mine = self._episodes(i, sure, beside, level)
             found += mine or self._from_the_first(i, level)
         if alone and not found:
             found += self._all_from_the_first(least[:, 0])
         return sorted(found, key=lambda one: (one.version, one.engine or ""))
 
     def _episodes(
-        self, engine: int | None, sure: NDArray[np.bool_], level: Floats, usual: Floats
+        self, engine: int | None, sure: NDArray[np.bool_], excess: _Excess, level: Floats
     ) -> list[Departure]:
         """From each version that surely departs to the one that is nearer to what was usual."""
-        found, until = [], 0
-        for begin in np.flatnonzero(sure):
-            if begin < until:
-                continue
-            half = (level[begin] + usual[begin]) / 2
-            back = np.flatnonzero(level[begin:] < half)
-            until = int(begin + back[0]) if len(back) else len(level)
-            found.append(self._departure(engine, int(begin), until, math.exp(usual[begin])))
+        i, until = engine or 0, 0
+        jump, values, found = excess.jump[:, i], excess.values[:, i], []
+        for begin in map(int, np.flatnonzero(sure)):
+            if begin >= until:
+                back = np.flatnonzero(values[begin:] < values[begin] - jump[begin] / 2)
+                until = begin + int(back[0]) if len(back) else len(values)
+                usual = math.exp(level[begin, i] - jump[begin])
+                found.append(self._departure(engine, begin, until, usual))
         return found
 
     def _from_the_first(self, i: int, level: Floats) -> list[Departure]:
@@ -273,24 +298,26 @@ def _least_other(level: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Excess:
-    """What each value is above what was `usual` before it, and where that is `sure`ly no chance."""
+    """How far `values` are above what was usual before them, and where that is no chance."""
 
-    usual: Floats
+    values: Floats
     jump: Floats
     sure: NDArray[np.bool_]
 
     @classmethod
     def of(cls, values: Floats, error: Floats) -> _Excess:
-        """An engine that has just come is held against the others; spreads are of all engines."""
+        """An engine that came later than others is held against them; spreads are of all."""
         padded = np.vstack((np.full((_WINDOW, values.shape[1]), np.nan), values[:-1]))
         before = sliding_window_view(padded, _WINDOW, axis=0)
-        usual, n = _median(before)
-        of_all, n_of_all = _median(before.reshape(len(values), -1))
-        off, _ = _median(np.abs(before - usual[:, :, None]).reshape(len(values), -1))
-        few = n < _FEWEST
-        usual = np.where(few, np.where(n_of_all >= _FEWEST, of_all, np.nan)[:, None], usual)
-        n = np.where(few, n_of_all[:, None], n).clip(1, _WINDOW)
-        spread = 1.4826 * off[:, None] * n / (n - 0.8) * np.sqrt(1 + 1 / n)
+        of_all = before.reshape(len(values), 1, -1)
+        (own, n), (all_, n_of_all) = _median(before), _median(of_all)
+        off, _ = _median(np.abs(before - own[:, :, None]).reshape(of_all.shape))
+        off_all, _ = _median(np.abs(of_all - all_[:, :, None]))
+        few, none = n < _FEWEST, n.max(axis=1, keepdims=True) < _FEWEST
+        usual = np.where(few, np.where(none, np.nan, all_), own)
+        off = np.where(few, off_all, off)
+        n = np.where(few, n_of_all, n).clip(1, _WINDOW)
+        spread = 1.4826 * off * n / (n - 0.8) * np.sqrt(1 + 1 / n)
         # What is known of the spread beforehand is not learnt from few versions.
         known = NormalDist().inv_cdf(1 - CHANCE) * np.maximum(error, _LEAST_SPREAD)
         limits = np.array(
@@ -298,7 +325,7 @@ class _Excess:
         )
         limit = np.maximum(limits[n] * spread, known)
         jump = values - usual
-        return cls(usual, jump, jump > limit)
+        return cls(values, jump, jump > limit)
 
 
 def _median(values: Floats) -> tuple[Floats, NDArray[np.int64]]:

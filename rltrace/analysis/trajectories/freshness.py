@@ -93,7 +93,8 @@ def freshness(run: OpenedRun, lags: Staleness) -> Freshness:
     ess, tokens = ess_by_step(finite)
     of_steps = spread(ess)
     same = finite.take((finite.lag == 0) & (finite.unmixed == 1))
-    alone = None if math.isnan(unit.optimizer_updates) else unit.optimizer_updates <= 1
+    updates = updates_in_ratios(run)
+    alone = None if math.isnan(updates) else updates <= 1
     if len(finite):
         known = ~np.isnan(ess)
         weight = float(np.average(ess[known], weights=tokens[known])) if known.any() else math.nan
@@ -156,12 +157,22 @@ def _unit(run: OpenedRun) -> VersionUnit:
         "select count(distinct nullif(step, -1)), count(distinct version) "
         "from told_uses where time_ns > 0 and fate = 0 and version <> -1"
     )[0]
-    updates = _stated(run, "updates_per_version")
     return VersionUnit(
         name=LAG_UNIT,
         learner_steps=steps / versions if steps and versions else math.nan,
-        optimizer_updates=float(updates) if isinstance(updates, int | float) else math.nan,
+        optimizer_updates=_number(_stated(run, "updates_per_version")),
     )
+
+
+def updates_in_ratios(run: OpenedRun) -> float:
+    """Optimizer updates of a version between its first and last ratios (NaN: unknown): all, unless
+    the framework computes the log-probs of a batch before it trains on it."""
+    before = _stated(run, "ratios_before_updates")
+    return 1.0 if before else _number(_stated(run, "updates_per_version"))
+
+
+def _number(stated: object) -> float:
+    return float(stated) if isinstance(stated, int | float) else math.nan
 
 
 def _stated(run: OpenedRun, fact: str) -> object:

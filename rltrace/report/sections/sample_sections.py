@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rltrace.analysis.trajectories import freshness
+from rltrace.analysis.trajectories.engine_gaps import LAST, LEAST_NATS, EngineGaps
 from rltrace.analysis.trajectories.freshness import Freshness, LagBound, LagPoint
 from rltrace.analysis.trajectories.staleness import Staleness, TokenLags
 from rltrace.analysis.trajectories.tail import SlotUse, Tail
@@ -14,6 +15,8 @@ from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, bar, numbers, table
 
 _CURVE = "What lag costs"
+_GAPS = "Engines against the learner"
+_MOST_ENGINES = 8
 _LAG_BAR = 24
 _MOST_LAGS = 12
 _MOST_POINTS = 8
@@ -126,6 +129,26 @@ def _mismatch(fresh: Freshness) -> Iterator[str]:
     what = f"ESS {units.share(same.ess_share.value)}, KL {_nats(same.kl_nats)} nats"
     more = "" if fresh.mismatch.alone else ", with the updates within a step"
     yield f"Engine against trainer, at lag 0{more}: {what}."
+
+
+def gaps_section(gaps: EngineGaps) -> Section:
+    """How far engines are from the learner, and since when; or what would tell."""
+    if not gaps.engines:
+        needs = f" They are with {gaps.needs}." if gaps.needs else ""
+        return Section(_GAPS, (f"Unknown: no ratios of samples were recorded.{needs}",))
+    furthest = sorted(gaps.engines, key=lambda one: -one.last_nats)
+    rows = []
+    for one in furthest[:_MOST_ENGINES]:
+        grew = units.between(*map(units.ratio, (one.growth.low, one.growth.high)))
+        nats = (f"{x:.1g}" if x >= LEAST_NATS else "0" for x in (one.gap_nats, one.last_nats))
+        lost = units.share(one.lost_tokens / one.tokens)
+        rows.append((one.engine, *nats, grew, lost, units.count(one.versions)))
+    titles = ("gap, nats", f"last {LAST}", ("growth, 95 %", 68), "tokens lost", ("versions", 76))
+    notes = [f"{len(furthest) - len(rows)} more: --json"] if furthest[len(rows) :] else []
+    if not gaps.alone:
+        notes.append("The policy moved meanwhile, so only one engine against the others tells.")
+    line = f"Samples of lag {gaps.lag}, of each engine against the learner's own log-probs."
+    return Section(_GAPS, (line,), table(rows, "engine", *numbers(*titles)), tuple(notes))
 
 
 def _nats(value: float) -> str:

@@ -120,22 +120,23 @@ def engine_gaps(analysis: RunAnalysis) -> EngineGaps:
 def _rows(run: OpenedRun, updates: float) -> Floats:
     """By version that generated, lag, and engine: first step, samples, tokens, sums."""
     # The learner has not moved yet in the first of its updates, so only those samples count.
-    first = f"""join (select process, version, quantile_disc(time_ns, {1 / updates}) as until_ns
-            from told_uses where time_ns > 0 and not isnan(sum_w) group by all) f
-        on u.process = f.process and u.version = f.version and u.time_ns <= until_ns"""
+    first = f"""join (select process as learner, version as moved,
+                             quantile_disc(time_ns, {1 / updates}) as moves_ns
+                      from told_uses where time_ns > 0 and not isnan(sum_w) group by all) m
+        on u.process = learner and u.version = moved and u.time_ns <= moves_ns"""
     found = run.ask(f"""
-        select first_version, u.version - first_version, g.process, min(u.step), count(*),
-               sum(n), sum(n * k), sum(n * sqrt(k)), sum(n * n * sqrt(k)), sum(n * n * k),
-               sum(n * n), sum(sum_w), sum(sum_w_squared), sum((sum_w > n * (1 + 1e-6))::int)
-        from told_uses u {first if updates > 1 else ""}
-        join (select trajectory, process, response_tokens, first_version from sample_lives
-              where is_generated and trajectory is not null
-              and first_version = last_version and coalesce(logprobs, 1) > 0) g
-        on u.trajectory = g.trajectory,
-        lateral (select coalesce(nullif(u.tokens, -1), g.response_tokens)::double as n),
-        lateral (select greatest((sum_w - n) / n - mean_log_ratio, 0) as k)
-        where u.time_ns > 0 and u.fate = {int(Fate.TRAINED)} and u.version >= first_version
-              and n > 0 and isfinite(k) and isfinite(sum_w_squared)
+        select made, lag, engine, min(step), count(*), sum(n), sum(n * k), sum(n * sqrt(k)),
+               sum(n * n * sqrt(k)), sum(n * n * k), sum(n * n), sum(sum_w), sum(sum_w_squared),
+               count(*) filter (sum_w > n * (1 + 1e-6))
+        from (select *, greatest((sum_w - n) / n - mean_log_ratio, 0) as k from (
+            select first_version as made, u.version - first_version as lag, engine,
+                   step, mean_log_ratio, sum_w, sum_w_squared,
+                   coalesce(nullif(u.tokens, -1), g.response_tokens)::double as n
+            from told_uses u join sample_lives g on u.trajectory = g.trajectory
+            {first if updates > 1 else ""}
+            where is_generated and first_version = last_version and coalesce(logprobs, 1) > 0
+                  and u.time_ns > 0 and u.fate = {int(Fate.TRAINED)}))
+        where lag >= 0 and n > 0 and isfinite(k) and isfinite(sum_w_squared)
         group by 1, 2, 3 order by 1, 2, 3
     """)
     return np.array(found, np.float64).reshape(-1, 14)

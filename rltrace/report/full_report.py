@@ -43,7 +43,7 @@ def sections(summary: Summary, own_figures: bool = False) -> Iterator[tuple[str,
         "What to change?": [fixes_section(summary.verdict)],
         "Is the data good?": [
             freshness.tail_section(tail) if freshness.has_tail(tail) else None,
-            freshness.staleness_section(lags, fresh, handed_only) if lags.trajectories else None,
+            freshness.staleness_section(lags, handed_only) if lags.trajectories else None,
             freshness.curve_section(fresh) if lags.trajectories and lags.largest_lag else None,
             freshness.gaps_section(summary.engine_gaps) if lags.known_trajectories else None,
             reward_section(summary.reward, summary.signal) if summary.reward else None,

@@ -38,22 +38,23 @@ def _says(one: Departure, gaps: EngineGaps) -> str:
     of = one.engine or ("all engines" if len(gaps.engines) > 1 else "the engine")
     gap = f"the gap of {of} to the learner is {one.nats:.2g} nats a token"
     told = f"{gap}, usually {one.usual_nats:.2g}"
+    step = "" if one.step < 0 else f" (step {one.step})"
     old = f"; so say samples that are {gaps.lag} versions old" if gaps.lag else ""
-    why = "the weights are not the learner's, or the temperature is another" + old
+    why = "the weights are not the learner's, or the temperature is another"
     if one.cut:
-        why = "tokens come from a part of the distribution only (top-p, top-k or min-p)" + old
+        why = "tokens come from a part of the distribution only (top-p, top-k or min-p)"
     if one.first:
         told = f"{gap}, of which bfloat16 explains about {LARGE_NATS / 2:.2g}"
         if one.engine:
             told = f"{gap}, that of other engines {one.usual_nats:.2g}"
-        return f"since the first version, {told}: {why}"
+        return f"in all {one.versions} versions {told}: {why}{old}"
     if one.versions > 1 or one.until_version is None:
         until = "on" if one.until_version is None else f"to {one.until_version - 1}"
-        return f"from version {one.version} {until} (step {one.step}), {told}: {why}"
+        return f"from version {one.version} {until}{step}, {told}: {why}{old}"
     what = f"the weight sync of version {one.version} changed nothing, or not all there was"
     if one.engine:
         what = f"{one.engine} did not take version {one.version}, or not all of it"
-    return f"{what}: in step {one.step}, {told}{old}"
+    return f"{what}{step}: {told}{old}"
 
 
 def _digest(analysis: RunAnalysis, one: Departure) -> str:

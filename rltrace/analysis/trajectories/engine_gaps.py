@@ -44,6 +44,7 @@ LARGE_NATS = 0.02  # no arithmetic explains more; bfloat16 explains about half o
 LAST = 5
 _WINDOW, _FEWEST = 20, 4  # versions before: that are looked at, that have to be there
 _FEWEST_SAMPLES = 4
+_AT_ONCE = 100_000  # versions and engines whose windows are looked at: they take 50 MB
 _LEAST_JUMP = math.log(4)  # twice as far: a smaller one, however sure, says nothing of weights
 _LEAST_BESIDE = math.log(10)  # and of an engine that was never as the others are
 _LEAST_SPREAD = 0.25  # of a log-gap
@@ -70,9 +71,9 @@ class EngineGap:
 class Departure:
     """From `version` on, trained on in `step`, an `engine` (None: all of them) has a gap of `nats`
     instead of `usual_nats`, for so many `versions`; `until_version` has the usual one again (None:
-    none yet). `first`: it
-    was so from the first version on, and what is usual is that of the other engines (NaN: it is so
-    for all). `cut`: no sample has a token that the engine finds less likely than the learner."""
+    none yet). `first`: it is so in all versions, and what is usual is the other engines' (NaN: it
+    is so for all). `cut`: in no sample does Σw exceed the tokens, as where the engine samples from
+    a part of the distribution. `step` is -1 where it is not known."""
 
     engine: str | None
     version: int
@@ -103,15 +104,20 @@ def engine_gaps(analysis: RunAnalysis) -> EngineGaps:
     rows = _rows(analysis.run, 1.0 if math.isnan(updates) else updates)
     if not len(rows):
         return EngineGaps(-1, False, needs=_needs(analysis.run))
-    lag = _lag_with_most(rows[:, 1])
+    lags, n = np.unique(rows[:, 1], return_counts=True)
+    lag = lags[n >= n.max() / 2][0]  # the least with at least half as many rows as any
     rows = rows[rows[:, 1] == lag]
-    alone = lag == 0 and not math.isnan(updates)
+    alone = bool(lag == 0) and not math.isnan(updates)
     versions, at = np.unique(rows[:, 0], return_inverse=True)
     engines, of = np.unique(rows[:, 2], return_inverse=True)
     cells = np.full((rows.shape[1] - 3, len(versions), len(engines)), np.nan)
     cells[:, at, of] = rows[:, 3:].T
-    names = _names(analysis.run)
-    grid = _Grid(versions, tuple(names[int(one)] for one in engines), *cells)
+    ranks = {one.number: (one.role, one.rank, one.pid) for one in analysis.run.processes}
+    named = [
+        (role or "process", pid if rank is None else rank)
+        for role, rank, pid in map(ranks.__getitem__, engines)
+    ]
+    grid = _Grid(versions, [f"{role} {rank}" for role, rank in named], *cells)
     found = tuple(grid.departures(alone))
     gaps = tuple(grid.gap_of(i, int(process), found) for i, process in enumerate(engines))
     return EngineGaps(int(lag), alone, gaps, found)
@@ -154,28 +160,12 @@ def _needs(run: OpenedRun) -> str:
     return ""
 
 
-def _lag_with_most(lags: Floats) -> float:
-    """The least lag that has at least half as many rows as any."""
-    known, n = np.unique(lags, return_counts=True)
-    return float(known[n >= n.max() / 2][0])
-
-
-def _names(run: OpenedRun) -> dict[int, str]:
-    """Of processes: the role, and the rank where several have the role."""
-    return {
-        one.number: " ".join(
-            map(str, (one.role or "process", one.pid if one.rank is None else one.rank))
-        )
-        for one in run.processes
-    }
-
-
 @dataclass(frozen=True, eq=False)
 class _Grid:
     """A row for each version, a column for each engine; NaN where there is no sample."""
 
     versions: Floats
-    engines: tuple[str, ...]
+    engines: list[str]
     step: Floats
     samples: Floats
     tokens: Floats
@@ -228,15 +218,15 @@ class _Grid:
         least = np.min(np.where(np.isnan(level), np.inf, level), axis=1, keepdims=True)
         least[np.isinf(least)] = np.nan
         together = _Excess.of(least, np.nanmax(error, axis=1, keepdims=True, initial=0.0))
-        found: list[Departure] = []
         everybody = together.sure[:, 0] & (together.jump[:, 0] > _LEAST_JUMP) & alone
-        found += self._episodes(None, everybody, together, least)
+        found = self._episodes(None, everybody, together, least)
         for i in range(len(self.engines)) if len(self.engines) > 1 else ():
             sure = beside.sure[:, i] & (own.jump[:, i] > _LEAST_JUMP) & ~everybody
-            mine = self._episodes(i, sure, beside, level)
-            found += mine or self._from_the_first(i, level)
+            found += self._episodes(i, sure, beside, level) or self._from_the_first(
+                i, beside.values[:, i], _LEAST_BESIDE, level[:, i]
+            )
         if alone and not found:
-            found += self._all_from_the_first(least[:, 0])
+            found = self._from_the_first(None, least[:, 0], math.log(LARGE_NATS), least[:, 0])
         return sorted(found, key=lambda one: (one.version, one.engine or ""))
 
     def _episodes(
@@ -253,31 +243,25 @@ class _Grid:
                 found.append(self._departure(engine, begin, until, usual))
         return found
 
-    def _from_the_first(self, i: int, level: Floats) -> list[Departure]:
-        beside = (level - _least_other(level))[:, i]
-        beside = beside[~np.isnan(beside)]
-        if len(beside) < _FEWEST or np.quantile(beside, 0.1) < _LEAST_BESIDE:
+    def _from_the_first(
+        self, engine: int | None, above: Floats, enough: float, level: Floats
+    ) -> list[Departure]:
+        """Where nearly all versions are `enough` above the others, or above what is explained."""
+        known = np.flatnonzero(~np.isnan(above))
+        if len(known) < _FEWEST or np.quantile(above[known], 0.1) < enough:
             return []
-        begin = int(np.flatnonzero(~np.isnan(level[:, i]))[0])
-        usual = math.exp(float(np.nanmedian(_least_other(level)[:, i])))
-        return [self._departure(i, begin, len(level), usual, first=True)]
-
-    def _all_from_the_first(self, least: Floats) -> list[Departure]:
-        known = least[~np.isnan(least)]
-        if len(known) < _FEWEST or np.quantile(known, 0.1) < math.log(LARGE_NATS):
-            return []
-        return [self._departure(None, 0, len(least), math.nan, first=True)]
+        others = math.nan if engine is None else math.exp(np.median((level - above)[known]))
+        return [self._departure(engine, int(known[0]), len(level), others, first=True)]
 
     def _departure(
         self, engine: int | None, begin: int, until: int, usual: float, first: bool = False
     ) -> Departure:
         part = slice(begin, until), slice(None) if engine is None else slice(engine, engine + 1)
         tokens, nats, above = (np.nansum(one[part]) for one in (self.tokens, self.nats, self.above))
-        steps = self.step[begin]
         return Departure(
             engine=None if engine is None else self.engines[engine],
             version=int(self.versions[begin]),
-            step=int(np.nanmin(steps)),
+            step=int(np.nanmin(self.step[begin])),
             nats=float(nats / tokens),
             usual_nats=usual,
             versions=until - begin,
@@ -307,26 +291,30 @@ class _Excess:
 
     @classmethod
     def of(cls, values: Floats, error: Floats) -> _Excess:
-        """An engine that came later than others is held against them; spreads are of all."""
         padded = np.vstack((np.full((_WINDOW, values.shape[1]), np.nan), values[:-1]))
         before = sliding_window_view(padded, _WINDOW, axis=0)
-        of_all = before.reshape(len(values), 1, -1)
-        (own, n), (all_, n_of_all) = _median(before), _median(of_all)
-        off, _ = _median(np.abs(before - own[:, :, None]).reshape(of_all.shape))
-        off_all, _ = _median(np.abs(of_all - all_[:, :, None]))
-        few, none = n < _FEWEST, n.max(axis=1, keepdims=True) < _FEWEST
-        usual = np.where(few, np.where(none, np.nan, all_), own)
-        off = np.where(few, off_all, off)
-        n = np.where(few, n_of_all, n).clip(1, _WINDOW)
-        spread = 1.4826 * off * n / (n - 0.8) * np.sqrt(1 + 1 / n)
+        rows = max(1, _AT_ONCE // values.shape[1])
+        parts = [_usual(before[row : row + rows]) for row in range(0, len(values), rows)]
+        usual, limit = map(np.concatenate, zip(*parts, strict=True))
         # What is known of the spread beforehand is not learnt from few versions.
         known = NormalDist().inv_cdf(1 - CHANCE) * np.maximum(error, _LEAST_SPREAD)
-        limits = np.array(
-            [quantile(1 - CHANCE, max(1, k * _OF_DEVIATION)) for k in range(_WINDOW + 1)]
-        )
-        limit = np.maximum(limits[n] * spread, known)
         jump = values - usual
-        return cls(values, jump, jump > limit)
+        return cls(values, jump, jump > np.maximum(limit, known))
+
+
+def _usual(before: Floats) -> tuple[Floats, Floats]:
+    """What is usual for each engine by the versions before, `[versions, engines, window]`, and how
+    far above that is no chance. An engine that came later than others is held against them."""
+    of_all = before.reshape(len(before), 1, -1)
+    (own, n), (all_, n_of_all) = _median(before), _median(of_all)
+    off, _ = _median(np.abs(before - own[:, :, None]).reshape(of_all.shape))
+    off_all, _ = _median(np.abs(of_all - all_[:, :, None]))
+    few, none = n < _FEWEST, n.max(axis=1, keepdims=True) < _FEWEST
+    usual = np.where(few, np.where(none, np.nan, all_), own)
+    n = np.where(few, n_of_all, n).clip(1, _WINDOW)
+    spread = 1.4826 * np.where(few, off_all, off) * n / (n - 0.8) * np.sqrt(1 + 1 / n)
+    freedom = np.maximum(1, np.arange(_WINDOW + 1) * _OF_DEVIATION)
+    return usual, np.array([quantile(1 - CHANCE, k) for k in freedom])[n] * spread
 
 
 def _median(values: Floats) -> tuple[Floats, NDArray[np.int64]]:

@@ -61,7 +61,7 @@ def lag_part(analysis: RunAnalysis, summary: Summary) -> Html:
         why = "Which samples the learner trained on was not recorded."
         return parts.unknown("lag", "Staleness", why)
     handed_only = summary.goodput is not None and summary.goodput.handed_only
-    section = freshness.staleness_section(lags, fresh, handed_only)
+    section = freshness.staleness_section(lags, handed_only)
     history = lag_history(analysis.run, analysis.steps, _MOST_STEPS, _MOST_LAGS)
     shown = _history(history) if history else None
     below = [freshness.curve_section(fresh)] if lags.largest_lag else []

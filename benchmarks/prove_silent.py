@@ -28,7 +28,7 @@ import click
 import rltrace
 from benchmarks.silent_faults.sitecustomize import ALL, EVERYWHERE
 from benchmarks.walls import FILES, ROOT, ended_well
-from rltrace.testing.inside.analysis import EngineGaps, RunAnalysis
+from rltrace.testing.inside.analysis import RunAnalysis
 from rltrace.trainer.config import PLACEMENTS
 
 BEGINS = 8  # the version with which a fault begins: seven updates came before
@@ -58,17 +58,13 @@ def fault(name: str, run: Path) -> Row:
     analysis = RunAnalysis(rltrace.open_run(run))
     gaps = analysis.engine_gaps
     pid = int(victim.read_text())
-    processes = [one.number for one in analysis.run.processes if one.pid == pid]
-    engine = None if name in EVERYWHERE else _name_of(gaps, processes)
+    ranks = [one.rank for one in analysis.run.processes if one.pid == pid]
+    engine = None if name in EVERYWHERE else f"rollout {ranks[0]}"
     found = [one for one in gaps.departures if one.engine == engine]
     holds = any(one.version in range(BEGINS, BEGINS + WITHIN) for one in found)
     others = [one for one in gaps.departures if one not in found]
     expected = f"{engine or 'all engines'} from version {BEGINS} on"
     return Row(name, expected, _said(analysis), holds and not others)
-
-
-def _name_of(gaps: EngineGaps, processes: list[int]) -> str:
-    return next((one.engine for one in gaps.engines if one.process in processes), "an engine")
 
 
 def fault_settings(name: str, victim: Path) -> dict[str, str]:

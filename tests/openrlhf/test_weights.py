@@ -20,4 +20,4 @@ def test_an_update_that_changes_nothing_is_named(assets: Path, tmp_path: Path) -
     assert [(one.engine, one.version, one.until_version) for one in found.departures] == [
         (None, LOST, LOST + 1)
     ]
-    assert [one.kind for one in analysis.health.alarms] == ["weights"]
+    assert "weights" in [one.kind for one in analysis.health.alarms]

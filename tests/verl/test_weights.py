@@ -19,4 +19,4 @@ def test_a_version_that_did_not_arrive_is_named(assets: Path, tmp_path: Path) ->
     assert [(one.engine, one.version, one.until_version) for one in found.departures] == [
         (None, LOST, LOST + 1)
     ]
-    assert [one.kind for one in analysis.health.alarms] == ["weights"]
+    assert "weights" in [one.kind for one in analysis.health.alarms]

@@ -10,8 +10,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from rltrace.adapters.table.samples import ratios
 from rltrace.adapters.trl.loop import TrlSample, loop
 from rltrace.hooks.hook import Call
+
+_LOG_PROBS = ("old_per_token_logps", "sampling_per_token_logps", "completion_mask")
 
 
 class _Buffer:
@@ -38,6 +41,11 @@ def shuffled(call: Call) -> None:
     batch: dict[str, Any] = call.argument("seq_dict")
     if len(next(value for value in batch.values() if value is not None)) != len(made):
         return
+    if batch.get("tool_mask") is None:  # else there are tokens that no engine sampled
+        told = (batch.get(name) for name in _LOG_PROBS)
+        known = ratios(*(None if one is None else one.detach().cpu() for one in told))
+        for sample, own in zip(made, known, strict=False):
+            sample.ratios = own
     torch = call.function.__globals__["torch"]
     generator = torch.Generator()
     generator.set_state(call.state)

@@ -24,8 +24,7 @@ counted(
 
 @alarm("weights", "engines sample from something else than the policy")
 def departures(analysis: RunAnalysis) -> Iterator[Said]:
-    gaps = analysis.engine_gaps
-    found = gaps.departures
+    gaps, found = analysis.engine_gaps, analysis.engine_gaps.departures
     for one in found[:NAMED]:
         says = _says(one, gaps) + _digest(analysis, one)
         sure = gaps.alone and (one.engine or not one.first)
@@ -35,8 +34,7 @@ def departures(analysis: RunAnalysis) -> Iterator[Said]:
 
 
 def _says(one: Departure, gaps: EngineGaps) -> str:
-    of = one.engine or ("all engines" if len(gaps.engines) > 1 else "the engine")
-    gap = f"the gap of {of} to the learner is {one.nats:.2g} nats a token"
+    gap = f"the gap of {one.engine or 'engines'} to the learner is {one.nats:.2g} nats a token"
     told = f"{gap}, usually {one.usual_nats:.2g}"
     step = "" if one.step < 0 else f" (step {one.step})"
     old = f"; so say samples that are {gaps.lag} versions old" if gaps.lag else ""
@@ -67,6 +65,5 @@ def _digest(analysis: RunAnalysis, one: Departure) -> str:
         group by version order by version desc limit 2
     """)
     )
-    if one.first or one.version not in sent or len(set(sent.values())) == len(sent):
-        return ""
-    return f". What was sent has the digest of version {min(sent)}"
+    again = one.version in sent and len(set(sent.values())) < len(sent) and not one.first
+    return f". What was sent has the digest of version {min(sent)}" if again else ""

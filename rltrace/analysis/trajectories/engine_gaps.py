@@ -53,12 +53,11 @@ _OF_DEVIATION = 0.5  # degrees of freedom for a value, as a median deviation use
 
 @dataclass(frozen=True)
 class EngineGap:
-    """An engine (`process` generated the samples) over the versions with enough samples.
+    """An `engine` ("engines": those that are not told apart) over versions with enough samples.
     `gap_nats` is the median, `last_nats` that of the `LAST`; `growth`, over the run, is of those
     that did not depart. `lost_tokens` is what it costs: tokens less their effective sample size."""
 
     engine: str
-    process: int
     versions: int
     tokens: int
     gap_nats: float
@@ -112,14 +111,10 @@ def engine_gaps(analysis: RunAnalysis) -> EngineGaps:
     engines, of = np.unique(rows[:, 2], return_inverse=True)
     cells = np.full((rows.shape[1] - 3, len(versions), len(engines)), np.nan)
     cells[:, at, of] = rows[:, 3:].T
-    ranks = {one.number: (one.role, one.rank, one.pid) for one in analysis.run.processes}
-    named = [
-        (role or "process", pid if rank is None else rank)
-        for role, rank, pid in map(ranks.__getitem__, engines)
-    ]
-    grid = _Grid(versions, [f"{role} {rank}" for role, rank in named], *cells)
+    names = _engines(analysis.run)
+    grid = _Grid(versions, [names.get(int(one), "engines") for one in engines], *cells)
     found = tuple(grid.departures(alone))
-    gaps = tuple(grid.gap_of(i, int(process), found) for i, process in enumerate(engines))
+    gaps = tuple(grid.gap_of(i, found) for i in range(len(engines)))
     return EngineGaps(int(lag), alone, gaps, found)
 
 
@@ -135,8 +130,10 @@ def _rows(run: OpenedRun, updates: float) -> Floats:
                sum(n * n * sqrt(k)), sum(n * n * k), sum(n * n), sum(sum_w), sum(sum_w_squared),
                count(*) filter (sum_w > n * (1 + 1e-6))
         from (select *, greatest((sum_w - n) / n - mean_log_ratio, 0) as k from (
-            select first_version as made, u.version - first_version as lag, engine,
-                   step, mean_log_ratio, sum_w, sum_w_squared,
+            select first_version as made, u.version - first_version as lag, step,
+                   case when engine in ({", ".join(map(str, (-1, *_engines(run))))})
+                        then engine else -1 end as engine,
+                   mean_log_ratio, sum_w, sum_w_squared,
                    coalesce(nullif(u.tokens, -1), g.response_tokens)::double as n
             from told_uses u join sample_lives g on u.trajectory = g.trajectory
             {first if updates > 1 else ""}
@@ -146,6 +143,13 @@ def _rows(run: OpenedRun, updates: float) -> Floats:
         group by 1, 2, 3 order by 1, 2, 3
     """)
     return np.array(found, np.float64).reshape(-1, 14)
+
+
+def _engines(run: OpenedRun) -> dict[int, str]:
+    """By process. Others that record samples (agent loops, trainers) ask engines for them, and do
+    not say which."""
+    found = [one for one in run.processes if one.role == "rollout"]
+    return {one.number: f"rollout {one.pid if one.rank is None else one.rank}" for one in found}
 
 
 def _needs(run: OpenedRun) -> str:
@@ -184,12 +188,10 @@ class _Grid:
         off = self.weighted_nats - 2 * root * self.weighted_roots + root**2 * self.squares
         error = np.sqrt(np.maximum(off, 0)) / self.tokens
         least = math.sqrt(LEAST_NATS)
-        level = np.where(
-            self.samples >= _FEWEST_SAMPLES, 2 * np.log(np.maximum(root, least)), np.nan
-        )
-        return level, 2 * error / np.maximum(root, least)
+        known = np.where(self.samples >= _FEWEST_SAMPLES, np.maximum(root, least), np.nan)
+        return 2 * np.log(known), 2 * error / known
 
-    def gap_of(self, i: int, process: int, departures: Iterable[Departure]) -> EngineGap:
+    def gap_of(self, i: int, departures: Iterable[Departure]) -> EngineGap:
         known = np.flatnonzero(self.samples[:, i] >= _FEWEST_SAMPLES)
         nats, at = self.nats[known, i] / self.tokens[known, i], self.versions[known]
         usual = np.ones(len(at), bool)
@@ -203,7 +205,6 @@ class _Grid:
         tokens, w, squares = (np.nansum(one[:, i]) for one in (self.tokens, self.w, self.w_squared))
         return EngineGap(
             engine=self.engines[i],
-            process=process,
             versions=len(known),
             tokens=int(tokens),
             gap_nats=float(np.median(nats)) if len(nats) else math.nan,

@@ -125,8 +125,7 @@ def gaps_section(gaps: EngineGaps) -> Section:
     if not gaps.engines:
         needs = f" They are with {gaps.needs}." if gaps.needs else ""
         return Section(_GAPS, (f"Unknown: no ratios of samples were recorded.{needs}",))
-    known = [one for one in gaps.engines if one.versions]
-    furthest = sorted(known, key=lambda one: -one.last_nats)
+    furthest = sorted((x for x in gaps.engines if x.versions), key=lambda x: -x.last_nats)
     rows = []
     for one in furthest[:_MOST_ENGINES]:
         low, high = one.growth.low, one.growth.high

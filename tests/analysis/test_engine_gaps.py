@@ -13,7 +13,8 @@ import pytest
 from rltrace.analysis.trajectories.engine_gaps import LEAST_NATS, EngineGaps, engine_gaps
 from rltrace.testing import process, run_of
 from rltrace.testing.handmade_runs import rows, stating
-from rltrace.testing.inside.analysis import ALARM, RunAnalysis
+from rltrace.testing.inside.analysis import ALARM, RunAnalysis, summarize
+from rltrace.testing.inside.report import judgement
 from rltrace.testing.inside.trace import Fate, SyncRole
 from rltrace.testing.inside.trace import OpenedRun as Run
 from tests.analysis.health.jobs import health_of
@@ -187,7 +188,7 @@ def test_samples_of_several_versions_or_without_the_server_s_log_probs_say_nothi
     tmp_path: Path, more: dict[str, int]
 ) -> None:
     found = gaps_of(Job(tmp_path, fault(range(9, 10), 1, 0.1, 0.0), more=more).run)
-    assert (found.lag, found.engines, found.departures) == (-1, (), ())
+    assert (found.lag, found.engines, found.departures, found.needs) == (-1, (), (), "")
 
 
 def test_an_alarm_leaves_the_verdict_alone_and_says_what_was_sent(tmp_path: Path) -> None:
@@ -197,6 +198,8 @@ def test_an_alarm_leaves_the_verdict_alone_and_says_what_was_sent(tmp_path: Path
     (one,) = found.alarms
     assert (one.kind, one.severity, found.ok) == ("weights", ALARM, True)
     assert one.says.endswith("digest of version 8")
+    exported = [labels for name, labels, _ in judgement(summarize(run)) if name == "rltrace_alarm"]
+    assert exported == [(one.short,)]
 
 
 def test_another_digest_than_what_was_sent_is_an_alarm(tmp_path: Path) -> None:

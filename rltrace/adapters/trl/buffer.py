@@ -14,8 +14,6 @@ from rltrace.adapters.table.samples import ratios
 from rltrace.adapters.trl.loop import TrlSample, loop
 from rltrace.hooks.hook import Call
 
-_LOG_PROBS = ("old_per_token_logps", "sampling_per_token_logps", "completion_mask")
-
 
 class _Buffer:
     """What was generated last: in the order of the batch, once it has been shuffled."""
@@ -42,8 +40,8 @@ def shuffled(call: Call) -> None:
     if len(next(value for value in batch.values() if value is not None)) != len(made):
         return
     if batch.get("tool_mask") is None:  # else there are tokens that no engine sampled
-        told = (batch.get(name) for name in _LOG_PROBS)
-        known = ratios(*(None if one is None else one.detach().cpu() for one in told))
+        names = ("old_per_token_logps", "sampling_per_token_logps", "completion_mask")
+        known = ratios(*(x if x is None else x.cpu() for x in map(batch.get, names)))
         for sample, own in zip(made, known, strict=False):
             sample.ratios = own
     torch = call.function.__globals__["torch"]

@@ -40,7 +40,6 @@ Floats = NDArray[np.float64]
 CHANCE = 1e-4  # of a false departure, for one version of one engine
 LEAST_NATS = 1e-6  # what sums in single precision tell: a smaller gap is none
 LARGE_NATS = 0.02  # no arithmetic explains more; bfloat16 explains about half of it
-
 LAST = 5
 _WINDOW, _FEWEST = 20, 4  # versions before: that are looked at, that have to be there
 _FEWEST_SAMPLES = 4
@@ -102,7 +101,8 @@ def engine_gaps(analysis: RunAnalysis) -> EngineGaps:
     updates = updates_in_ratios(analysis.run)
     rows = _rows(analysis.run, 1.0 if math.isnan(updates) else updates)
     if not len(rows):
-        return EngineGaps(-1, False, needs=_needs(analysis.run))
+        told = analysis.freshness.overall is not None
+        return EngineGaps(-1, False, needs="" if told else _needs(analysis.run))
     lags, n = np.unique(rows[:, 1], return_counts=True)
     lag = lags[n >= n.max() / 2][0]  # the least with at least half as many rows as any
     rows = rows[rows[:, 1] == lag]

@@ -123,8 +123,9 @@ def _bound(bound: LagBound) -> str:
 def gaps_section(gaps: EngineGaps) -> Section:
     """How far engines are from the learner, and since when; or what would tell."""
     if not gaps.engines:
-        needs = f" They are with {gaps.needs}." if gaps.needs else ""
-        return Section(_GAPS, (f"Unknown: no ratios of samples were recorded.{needs}",))
+        needs = f" They have with {gaps.needs}." if gaps.needs else ""
+        line = f"Unknown: no sample has both ratios and its engine's own log-probs.{needs}"
+        return Section(_GAPS, (line,))
     furthest = sorted((x for x in gaps.engines if x.versions), key=lambda x: -x.last_nats)
     rows = []
     for one in furthest[:_MOST_ENGINES]:

@@ -10,10 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace.analysis.trajectories.engine_gaps import LEAST_NATS, EngineGaps, engine_gaps
+from rltrace.analysis.trajectories.engine_gaps import (
+    CHANCE,
+    LEAST_NATS,
+    T_LIMITS,
+    EngineGaps,
+    engine_gaps,
+)
 from rltrace.testing import process, run_of
 from rltrace.testing.handmade_runs import rows, stating
-from rltrace.testing.inside.analysis import ALARM, RunAnalysis, summarize
+from rltrace.testing.inside.analysis import ALARM, RunAnalysis, quantile, summarize
 from rltrace.testing.inside.report import judgement
 from rltrace.testing.inside.trace import Fate, SyncRole
 from rltrace.testing.inside.trace import OpenedRun as Run
@@ -64,6 +70,11 @@ class Job:
         run = run_of(path, learner, *made)
         facts = {} if stated is None else {"updates_per_version": stated}
         self.run = stating(run, *[facts] * (engines + 1))
+
+
+def test_limits_are_those_of_students_t() -> None:
+    exact = [quantile(1 - CHANCE, freedom) for freedom in range(1, len(T_LIMITS) + 1)]
+    assert pytest.approx(exact, rel=1e-3) == list(T_LIMITS)
 
 
 def gaps_of(run: Run) -> EngineGaps:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from rltrace.analysis.fixes.options import known_job, printed
 from rltrace.analysis.fixes.playbook import moves, settings_for
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval, factor, fit, quantile
+from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval, factor, fit
 from rltrace.analysis.trajectories.freshness import updates_in_ratios
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Fate
@@ -47,7 +47,9 @@ _AT_ONCE = 100_000  # versions and engines whose windows are looked at: they tak
 _LEAST_JUMP = math.log(4)  # twice as far: a smaller one, however sure, says nothing of weights
 _LEAST_BESIDE = math.log(10)  # and of an engine that was never as the others are
 _LEAST_SPREAD = 0.25  # of a log-gap
-_OF_DEVIATION = 0.5  # degrees of freedom for a value, as a median deviation uses a part of them
+# Student's t at 1 - CHANCE, for a degree of freedom for two of up to `_WINDOW` values: a median
+# deviation uses a part of them. Here as numbers, since to compute them takes longer than all else.
+T_LIMITS = (3183.1, 70.70, 22.20, 13.03, 9.678, 8.025, 7.063, 6.442, 6.010, 5.694)
 
 
 @dataclass(frozen=True)
@@ -314,8 +316,7 @@ def _usual(before: Floats) -> tuple[Floats, Floats]:
     usual = np.where(few, np.where(none, np.nan, all_), own)
     n = np.where(few, n_of_all, n).clip(1, _WINDOW)
     spread = 1.4826 * np.where(few, off_all, off) * n / (n - 0.8) * np.sqrt(1 + 1 / n)
-    freedom = np.maximum(1, np.arange(_WINDOW + 1) * _OF_DEVIATION)
-    return usual, np.array([quantile(1 - CHANCE, k) for k in freedom])[n] * spread
+    return usual, np.array(T_LIMITS)[np.maximum(n // 2, 1) - 1] * spread
 
 
 def _median(values: Floats) -> tuple[Floats, NDArray[np.int64]]:

@@ -148,8 +148,7 @@ def _rows(run: OpenedRun, updates: float) -> Floats:
 
 
 def _engines(run: OpenedRun) -> dict[int, str]:
-    """By process. Others that record samples (agent loops, trainers) ask engines for them, and do
-    not say which."""
+    """By process. Agent loops and trainers ask engines for samples, and do not say which."""
     found = [one for one in run.processes if one.role == "rollout"]
     return {one.number: f"rollout {one.pid if one.rank is None else one.rank}" for one in found}
 

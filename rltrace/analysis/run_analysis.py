@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rltrace.analysis.timeline.probe import Probe
     from rltrace.analysis.timeline.stage_chains import Seconds
     from rltrace.analysis.timeline.stages import Breakdown, StageRow
+    from rltrace.analysis.trajectories.engine_gaps import EngineGaps
     from rltrace.analysis.trajectories.reward_signal import RewardCurve
     from rltrace.analysis.walls.observability import Captured
     from rltrace.analysis.whatif.predict import Source
@@ -159,6 +160,7 @@ class RunAnalysis:
     goodput_of_steps: tuple[StepGoodput, ...] = _once(lambda of: step_goodput(of.run, of.steps))
     cascade: Cascade | None = _of_all("figures.goodput_factors", "cascade")
     tail: Tail = _once(lambda of: tail(of.run, of.steps))
+    engine_gaps: EngineGaps = _of_all("trajectories.engine_gaps", "engine_gaps")
     reward: RewardCurve | None = _of_all("trajectories.reward_signal", "reward_curve")
 
     @cached_property

@@ -35,6 +35,7 @@ from rltrace.analysis.timeline.placement import Composition
 from rltrace.analysis.timeline.probe import Probe
 from rltrace.analysis.timeline.stages import StageRow, TypicalStep, typical_step
 from rltrace.analysis.timeline.waits import Wait, waits
+from rltrace.analysis.trajectories.engine_gaps import EngineGaps
 from rltrace.analysis.trajectories.freshness import Freshness
 from rltrace.analysis.trajectories.reward_signal import GroupSignal, RewardCurve, group_signal
 from rltrace.analysis.trajectories.staleness import Staleness
@@ -154,6 +155,7 @@ class Summary:
     cascade: Cascade | None
     gpus: tuple[DeviceLoad, ...]
     freshness: Freshness
+    engine_gaps: EngineGaps
     health: Health
     reward: RewardCurve | None
     signal: GroupSignal | None

@@ -172,7 +172,7 @@ ENABLED, LEVEL = "algo.advantage.is_correction_enable", "algo.advantage.is_corre
     ],
 )
 def test_openrlhfs_flags_of_every_version(flags: dict[str, Any], objective: str) -> None:
-    facts = {"objective": objective, "drops_stale": False}
+    facts = {"objective": objective, "drops_stale": False, "ratios_before_updates": True}
     assert openrlhf.stated(nested(flags)) == {**facts, "updates_per_version": 6}
 
 

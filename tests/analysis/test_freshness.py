@@ -70,7 +70,7 @@ def test_all_views_of_lag_tell_the_same(reused: Run) -> None:
     counted = [(step.counts, step.unknown) for step in history.steps]
     assert counted == [((2, 0, 0), 0), ((0, 2, 0), 0), ((0, 0, 2), 1)]
     summary = summarize(reused, predict=False)
-    section = staleness_section(summary.staleness, summary.freshness)
+    section = staleness_section(summary.staleness)
     assert "uses" in [column.title for column in not_none(section.grid).columns]
     notes = " ".join(section.notes)
     assert "3 trajectories were trained on 7 times" in notes

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rltrace.adapters.openrlhf.rollout import TAG
 from rltrace.adapters.openrlhf.verdicts import number
-from rltrace.adapters.table.samples import use, verdict
+from rltrace.adapters.table.samples import ratios, use, verdict
 from rltrace.adapters.table.stated import are_counts, at, not_none
 from rltrace.adapters.table.steps import Loop, step_begins, step_is
 from rltrace.hooks.hook import Call
@@ -119,18 +119,9 @@ def saving(call: Call) -> str:
 
 
 def of_samples(experience: Any) -> list[dict[str, float]]:
-    """Columns of `uses`, of w = exp(now - when generated), by sample; none unless on the CPU.
-    OpenRLHF has both log-probs of each token where its flags say `is_correction`."""
+    """Its flags `is_correction` have OpenRLHF keep both log-probs of each token."""
     now, then = experience.action_log_probs, experience.rollout_log_probs
-    mask = experience.action_mask
-    if now is None or then is None or now.device.type != "cpu":
-        return []
-    log_w = (now.float() - then.float()).masked_fill(mask == 0, 0.0)
-    w = log_w.exp() * mask
-    sums = (log_w.sum(-1) / mask.sum(-1), w.sum(-1), (w * w).sum(-1))
-    names = ("mean_log_ratio", "sum_w", "sum_w_squared")
-    rows = zip(*(one.tolist() for one in sums), strict=True)
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    return ratios(now, then, experience.action_mask)
 
 
 # OpenRLHF recomputes the log-probs of a batch before it trains, so its clip bounds the learner's
@@ -153,6 +144,7 @@ def stated(args: Any) -> dict[str, Any]:
         advantage=at(args, "algo.advantage.estimator", "advantage_estimator"),
         drops_stale=False,
         updates_per_version=updates,
+        ratios_before_updates=True,
     )
 
 

@@ -44,6 +44,22 @@ def use(call: Call, trajectory: int, fate: int, **known: float) -> Any:
     return call.row("uses", trajectory=trajectory, fate=fate, **(own | known))
 
 
+def ratios(now: Any, then: Any, mask: Any) -> list[dict[str, float]]:
+    """Columns of `uses`, of w = exp(now - when generated), by sample: of log-probs `[samples,
+    tokens]` where `mask` is not 0. None unless all are there, on the CPU and not the same tensor,
+    which stands for both where a framework computes none of its own."""
+    if now is None or then is None or mask is None or now.device.type != "cpu":
+        return []
+    if now.data_ptr() == then.data_ptr():
+        return []
+    log_w = (now.float() - then.float()).masked_fill(mask == 0, 0.0)
+    w = log_w.exp() * mask
+    sums = (log_w.sum(-1) / mask.sum(-1), w.sum(-1), (w * w).sum(-1))
+    names = ("mean_log_ratio", "sum_w", "sum_w_squared")
+    rows = zip(*(one.tolist() for one in sums), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
 def cut_short(error: BaseException) -> dict[str, int]:
     """The column of a sample that raised: by an error, or since nobody wants it any more."""
     return {"finish": Finish.ABORT if isinstance(error, CancelledError) else Finish.ERROR}

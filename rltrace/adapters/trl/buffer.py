@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from rltrace.adapters.table.samples import ratios
 from rltrace.adapters.trl.loop import TrlSample, loop
 from rltrace.hooks.hook import Call
 
@@ -38,6 +39,11 @@ def shuffled(call: Call) -> None:
     batch: dict[str, Any] = call.argument("seq_dict")
     if len(next(value for value in batch.values() if value is not None)) != len(made):
         return
+    if batch.get("tool_mask") is None:  # else there are tokens that no engine sampled
+        names = ("old_per_token_logps", "sampling_per_token_logps", "completion_mask")
+        known = ratios(*(x if x is None else x.cpu() for x in map(batch.get, names)))
+        for sample, own in zip(made, known, strict=False):
+            sample.ratios = own
     torch = call.function.__globals__["torch"]
     generator = torch.Generator()
     generator.set_state(call.state)

@@ -28,6 +28,7 @@ class TrlSample:
         self.prompt_tokens = prompt_tokens
         self.tokens = tokens
         self.masked = False
+        self.ratios: dict[str, float] = {}  # when it was generated: its first update's
 
 
 def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[TrlSample, Any]:
@@ -100,7 +101,8 @@ def micro_ends(call: Call) -> None:
         call.span.set(tokens=sum(s.prompt_tokens + s.tokens for s in samples))
     for sample in samples:
         fate = Fate.TRUNCATED if sample.masked else Fate.TRAINED
-        use(call, sample.id, fate, tokens=sample.tokens)
+        use(call, sample.id, fate, tokens=sample.tokens, **sample.ratios)
+        sample.ratios = {}
 
 
 def logged(call: Call) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from rltrace.adapters.table.samples import use
+from rltrace.adapters.table.samples import ratios, use
 from rltrace.adapters.verl.rollout import ONE_WORKER, row_id
 from rltrace.hooks.hook import Call
 from rltrace.hooks.identity import identify
@@ -106,12 +106,16 @@ def rows_trained(call: Call) -> None:
         _batches.remove(rows)
     elif uids and all(uid.startswith(ONE_WORKER) for uid in uids):
         rows = _numbered(uids, 0)
-    held = getattr(batch, "batch", None) if rows is None else None
-    mask = None if held is None else held.get("response_mask", None)
-    tokens = [-1] * len(batch) if mask is None else mask.sum(-1).tolist()
+    held = getattr(batch, "batch", None)
+    names = ("response_mask", "old_log_probs", "rollout_log_probs")
+    mask, now, then = (None if held is None else held.get(name, None) for name in names)
+    known = ratios(now, then, mask) or [{}] * len(batch)
+    tokens = [-1] * len(batch)
+    if mask is not None and (rows is None or any(known)):
+        tokens = mask.sum(-1).tolist()
     for place in range(len(batch)):
         own_id = None if rows is None else rows[place][1]
-        used(call, own_id, step, version, Fate.TRAINED, tokens[place])
+        used(call, own_id, step, version, Fate.TRAINED, tokens=tokens[place], **known[place])
 
 
 def _uids(batch: Any) -> list[str]:
@@ -119,7 +123,7 @@ def _uids(batch: Any) -> list[str]:
 
 
 def used(
-    call: Call, own_id: str | None, step: int, version: int, fate: Fate, tokens: int = -1
+    call: Call, own_id: str | None, step: int, version: int, fate: Fate, **known: float
 ) -> None:
     trajectory = -1 if own_id is None else identify(own_id)
-    use(call, trajectory, fate, step=step, version=version, tokens=tokens)
+    use(call, trajectory, fate, step=step, version=version, **known)

@@ -27,7 +27,8 @@ def tracked(call: Call) -> None:
 
 
 def stated(trainer: Any) -> dict[str, Any]:
-    return _of_config(trainer.config) | not_none(drops_stale=_drops_stale(trainer, trainer.config))
+    drops = not_none(drops_stale=_drops_stale(trainer, trainer.config))
+    return _of_config(trainer.config) | drops | {"ratios_before_updates": True}
 
 
 def _of_config(config: Any) -> dict[str, Any]:

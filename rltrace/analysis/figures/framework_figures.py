@@ -13,6 +13,7 @@ from rltrace.analysis.figures.devices import version_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.analysis.timeline.steps import Steps
+from rltrace.trace.compact.stored_rows import quoted
 from rltrace.trace.read.framework_figure import OwnFigure, satisfies
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage
@@ -101,13 +102,13 @@ def _fits(run: OpenedRun, figure: OwnFigure, placement: str, logged: dict[str, S
 def _logged(run: OpenedRun, steps: Steps, figures: Iterable[OwnFigure]) -> dict[str, Seconds]:
     """What was logged under each name that figures speak of, by the step that had begun last."""
     wanted = {name for figure in figures for name in (*figure.metrics, figure.beside) if name}
-    quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(wanted))
-    if not quoted:
+    named = ", ".join(map(quoted, sorted(wanted)))
+    if not named:
         return {}
     values: dict[str, Seconds] = {}
     rows = run.ask(
         "select text, time_ns, value from raw_samples join names on names.id = counter "
-        f"where time_ns > 0 and text in ({quoted}) order by time_ns"
+        f"where time_ns > 0 and text in ({named}) order by time_ns"
     )
     for name, time_ns, value in rows:
         of_name = values.setdefault(name, np.full(len(steps.windows), np.nan))

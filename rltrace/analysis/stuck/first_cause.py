@@ -17,6 +17,7 @@ from typing import NamedTuple
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stuck.observed import Culprit, ProcessSeen, StackLine, Stuck, ThreadSeen
 from rltrace.analysis.timeline.stages import usual_step_s
+from rltrace.trace.compact.stored_rows import quoted
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
@@ -96,8 +97,7 @@ def _usual_s(run: OpenedRun, work: _OpenWork) -> float:
     """How long nine in ten pieces of such work took; 0: none has ended."""
     table, same = work.table, ""
     if table == "spans":
-        name = work.name.replace("'", "''")
-        named = f"select id from names where text = '{name}'"
+        named = f"select id from names where text = {quoted(work.name)}"
         same = f"and stage = {int(work.stage)} and name in ({named})"
     found = run.ask(
         f"select quantile_cont((end_ns - start_ns) / 1e9, 0.9) from raw_{table} "

@@ -93,7 +93,8 @@ def freshness(run: OpenedRun, lags: Staleness) -> Freshness:
     ess, tokens = ess_by_step(finite)
     of_steps = spread(ess)
     same = finite.take((finite.lag == 0) & (finite.unmixed == 1))
-    alone = None if math.isnan(unit.optimizer_updates) else unit.optimizer_updates <= 1
+    updates = updates_in_ratios(run)
+    alone = None if math.isnan(updates) else updates <= 1
     if len(finite):
         known = ~np.isnan(ess)
         weight = float(np.average(ess[known], weights=tokens[known])) if known.any() else math.nan
@@ -156,12 +157,22 @@ def _unit(run: OpenedRun) -> VersionUnit:
         "select count(distinct nullif(step, -1)), count(distinct version) "
         "from told_uses where time_ns > 0 and fate = 0 and version <> -1"
     )[0]
-    updates = _stated(run, "updates_per_version")
     return VersionUnit(
         name=LAG_UNIT,
         learner_steps=steps / versions if steps and versions else math.nan,
-        optimizer_updates=float(updates) if isinstance(updates, int | float) else math.nan,
+        optimizer_updates=_number(_stated(run, "updates_per_version")),
     )
+
+
+def updates_in_ratios(run: OpenedRun) -> float:
+    """Optimizer updates of a version between its first and last ratios (NaN: unknown): all, unless
+    the framework computes the log-probs of a batch before it trains on it."""
+    before = _stated(run, "ratios_before_updates")
+    return 1.0 if before else _number(_stated(run, "updates_per_version"))
+
+
+def _number(stated: object) -> float:
+    return float(stated) if isinstance(stated, int | float) else math.nan
 
 
 def _stated(run: OpenedRun, fact: str) -> object:
@@ -212,10 +223,10 @@ def ratio_sums(run: OpenedRun) -> RatioSums:
     # A use without a step is of the version that trained on it. What is infinite is counted apart.
     columns = run.ask(f"""
         {GENERATED_SAMPLES}
-        select case when u.version >= 0 then u.version - g.first_version end::double as lag,
-               case when u.step >= 0 then u.step else u.version end::double as step,
-               (count(distinct nullif(u.trajectory, -1))
-                + count(*) filter (u.trajectory = -1))::double,
+        select case when version >= 0 then version - first_version end::double as lag,
+               case when step >= 0 then step else version end::double as step,
+               (count(distinct nullif(trajectory, -1))
+                + count(*) filter (trajectory = -1))::double,
                sum(n) filter (finite)::double,
                sum(sum_w) filter (finite)::double, sum(sum_w_squared) filter (finite)::double,
                sum(clip_share * n) filter (not isnan(clip_share))::double,
@@ -223,13 +234,13 @@ def ratio_sums(run: OpenedRun) -> RatioSums:
                sum(mean_log_ratio * n) filter (isfinite(mean_log_ratio))::double,
                sum(n) filter (isfinite(mean_log_ratio))::double,
                count(*) filter (not finite)::double,
-               coalesce(g.first_version = g.last_version, false)::int::double as unmixed
-        from (select *, isfinite(sum_w) and isfinite(sum_w_squared) as finite
-              from told_uses
+               coalesce(first_version = last_version, false)::int::double as unmixed
+        from (select u.*, g.first_version, g.last_version,
+                     isfinite(sum_w) and isfinite(sum_w_squared) as finite,
+                     coalesce(nullif(u.tokens, -1), g.response_tokens) as n
+              from told_uses u left join generated g on u.trajectory = g.trajectory
               where time_ns > 0 and fate = {int(Fate.TRAINED)} and not isnan(sum_w)
-                    and not isnan(sum_w_squared)) u
-        left join (select * from generated where trajectory is not null) g using (trajectory),
-        lateral (select coalesce(nullif(u.tokens, -1), g.response_tokens) as n)
+                    and not isnan(sum_w_squared))
         where n > 0 group by 1, 2, 12 order by 1, 2, 12
     """)
     table = np.array(columns, np.float64).reshape(-1, 12)

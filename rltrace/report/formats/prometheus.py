@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltrace import dashboards
+from rltrace.analysis.alarms.alarm import ALARM
 from rltrace.analysis.figures.devices import count_devices, framework_of
 from rltrace.analysis.live.role_activity import role_of
 from rltrace.analysis.live.run_meters import RunMeters
@@ -105,15 +106,15 @@ def judgement(summary: Summary) -> list[tuple[str, Labels, float]]:
     spent.append(("untraced", summary.steps.untraced_s.mean))
     values: list[tuple[str, Labels, float]] = []
     values += [("rltrace_step_exposed_seconds", (stage,), s) for stage, s in spent]
-    grave = [alarm.short for alarm in summary.health.alarms if alarm.forbids]
-    values += [("rltrace_alarm", (short,), 1) for short in grave]
-    if found.binding and not grave:
+    wrong = dict.fromkeys(one.short for one in summary.health.alarms if one.severity == ALARM)
+    values += [("rltrace_alarm", (short,), 1) for short in wrong]
+    if found.binding and not found.alarms:
         values += [("rltrace_wall_cost_ratio", (w.name,), w.cost.share) for w in found.binding]
         fix = best_fix(found)
         labels = (fix.sized, setting_words(fix) if fix.setting else "") if fix else ("none", "")
         gain = fix.goodput_gain.value - 1 if fix and fix.goodput_gain else 0.0
         values.append(("rltrace_first_fix_gain_ratio", labels, gain))
-    elif found.balanced and not grave:
+    elif found.balanced and not found.alarms:
         values.append(("rltrace_wall_cost_ratio", ("no wall",), 0))
     return [one for one in values if math.isfinite(one[2])]
 

@@ -17,7 +17,7 @@ from rltrace.report import units
 from rltrace.report.full_report import syncs_section
 from rltrace.report.html import drawing as draw
 from rltrace.report.html import parts
-from rltrace.report.html.drawing import Html, tag
+from rltrace.report.html.drawing import Html, join, tag
 from rltrace.report.layout import raised
 from rltrace.report.sections import sample_sections as freshness
 from rltrace.report.sections.goodput_section import reward_section
@@ -61,11 +61,12 @@ def lag_part(analysis: RunAnalysis, summary: Summary) -> Html:
         why = "Which samples the learner trained on was not recorded."
         return parts.unknown("lag", "Staleness", why)
     handed_only = summary.goodput is not None and summary.goodput.handed_only
-    section = freshness.staleness_section(lags, fresh, handed_only)
+    section = freshness.staleness_section(lags, handed_only)
     history = lag_history(analysis.run, analysis.steps, _MOST_STEPS, _MOST_LAGS)
     shown = _history(history) if history else None
-    cost = None if lags.largest_lag == 0 else parts.under(freshness.curve_section(fresh))
-    return parts.of_section("lag", section, shown, below=cost)
+    below = [freshness.curve_section(fresh)] if lags.largest_lag else []
+    below += [freshness.gaps_section(summary.engine_gaps)] if lags.known_trajectories else []
+    return parts.of_section("lag", section, shown, below=join(*map(parts.under, below)))
 
 
 def _history(history: LagHistory) -> Html:

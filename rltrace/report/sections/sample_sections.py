@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rltrace.analysis.trajectories import freshness
+from rltrace.analysis.trajectories.engine_gaps import LAST, LEAST_NATS, EngineGaps
 from rltrace.analysis.trajectories.freshness import Freshness, LagBound, LagPoint
 from rltrace.analysis.trajectories.staleness import Staleness, TokenLags
 from rltrace.analysis.trajectories.tail import SlotUse, Tail
@@ -14,13 +15,16 @@ from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, bar, numbers, table
 
 _CURVE = "What lag costs"
+_GAPS = "Engines against the learner"
+_MOST_ENGINES = 8
+_FACTOR_KNOWN = 100  # an interval that is wider says nothing
 _LAG_BAR = 24
 _MOST_LAGS = 12
 _MOST_POINTS = 8
 _NO_NATS = 5e-5
 
 
-def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = False) -> Section:
+def staleness_section(lags: Staleness, handed_only: bool = False) -> Section:
     """The ages of what was trained on; `handed_only`: nobody saw the learner train on it."""
     bars = _lag_bars(lags)
     largest = max(one.trajectories for one in bars)
@@ -38,10 +42,10 @@ def staleness_section(lags: Staleness, fresh: Freshness, handed_only: bool = Fal
     else:
         line = "Unknown: no policy version of these samples was recorded."
     grid = table(rows, *columns) if len(rows) > 1 or not lags.known_uses else None
-    return Section("Staleness", (line,), grid, tuple(_lag_notes(lags, fresh, handed_only)))
+    return Section("Staleness", (line,), grid, tuple(_lag_notes(lags, handed_only)))
 
 
-def _lag_notes(lags: Staleness, fresh: Freshness, handed_only: bool) -> Iterator[str]:
+def _lag_notes(lags: Staleness, handed_only: bool) -> Iterator[str]:
     tokens = lags.by_token.tokens
     if lags.uses > lags.trajectories:
         n, times = units.count(lags.trajectories), units.count(lags.uses)
@@ -62,8 +66,6 @@ def _lag_notes(lags: Staleness, fresh: Freshness, handed_only: bool) -> Iterator
     if lags.mean_lag and not math.isnan(lags.mean_lag_in_queue):
         flight, queue = map(units.number, (lags.mean_lag_in_flight, lags.mean_lag_in_queue))
         yield f"Mean lag from first to last token {flight}, from there to training {queue}."
-    if lags.largest_lag == 0:
-        yield from _mismatch(fresh)
 
 
 def curve_section(fresh: Freshness) -> Section:
@@ -90,7 +92,6 @@ def curve_section(fresh: Freshness) -> Section:
     if 0 < few < len(points):
         least = f"{freshness.FEWEST_TRAJECTORIES} trajectories or {freshness.FEWEST_STEPS} steps"
         notes.append(f"{units.plural(few, 'lag')} with fewer than {least} not shown.")
-    notes += _mismatch(fresh)
     lines = line, _bound(fresh.bound)
     return Section(_CURVE, lines, table(rows, *numbers(*titles)), tuple(notes))
 
@@ -119,13 +120,27 @@ def _bound(bound: LagBound) -> str:
     return f"The largest lag that keeps {limits} is {ends}: {bound.because}."
 
 
-def _mismatch(fresh: Freshness) -> Iterator[str]:
-    if fresh.mismatch is None:
-        return
-    same = fresh.mismatch.point
-    what = f"ESS {units.share(same.ess_share.value)}, KL {_nats(same.kl_nats)} nats"
-    more = "" if fresh.mismatch.alone else ", with the updates within a step"
-    yield f"Engine against trainer, at lag 0{more}: {what}."
+def gaps_section(gaps: EngineGaps) -> Section:
+    """How far engines are from the learner, and since when; or what would tell."""
+    if not gaps.engines:
+        needs = f" They have with {gaps.needs}." if gaps.needs else ""
+        line = f"Unknown: no sample has both ratios and its engine's own log-probs.{needs}"
+        return Section(_GAPS, (line,))
+    furthest = sorted((x for x in gaps.engines if x.versions), key=lambda x: -x.last_nats)
+    rows = []
+    for one in furthest[:_MOST_ENGINES]:
+        low, high = one.growth.low, one.growth.high
+        told = high < _FACTOR_KNOWN * low
+        grew = units.between(*map(units.ratio, (low, high))) if told else units.UNKNOWN
+        nats = (f"{x:.1g}" if x >= LEAST_NATS else "0" for x in (one.gap_nats, one.last_nats))
+        lost = units.share(one.lost_tokens / one.tokens)
+        rows.append((one.engine, *nats, grew, lost, units.count(one.versions)))
+    titles = ("gap, nats", f"last {LAST}", ("growth, 95 %", 68), "tokens lost", ("versions", 76))
+    notes = [f"{len(furthest) - len(rows)} more: --json"] if furthest[len(rows) :] else []
+    if not gaps.alone:
+        notes.append("The policy moved meanwhile, so only one engine against the others tells.")
+    line = f"Samples of lag {gaps.lag}, of each engine against the learner's own log-probs."
+    return Section(_GAPS, (line,), table(rows, "engine", *numbers(*titles)), tuple(notes))
 
 
 def _nats(value: float) -> str:

@@ -290,8 +290,9 @@ def pattern_of(path: Path) -> Path:
     return Path(_GLOB.sub(r"[\1]", str(path)))
 
 
-def quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def quoted(text: object) -> str:
+    """A text, or a path, as SQL has it."""
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def _listed(paths: Iterable[Path]) -> str:

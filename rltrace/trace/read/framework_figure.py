@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING
 
+from rltrace.trace.compact.stored_rows import quoted
+
 if TYPE_CHECKING:
     from rltrace.trace.read.run import OpenedRun
 
@@ -82,11 +84,6 @@ def _lies_in(version: str, wanted: str) -> bool:
 
 def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(".")]
-
-
-def quoted(text: str) -> str:
-    """A text as SQL has it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 @dataclass(frozen=True)

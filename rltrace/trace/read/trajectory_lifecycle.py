@@ -64,12 +64,12 @@ LIVES = (
                max(nullif(last_version, -1)) as last_version,
                max(nullif(response_tokens, -1)) as response_tokens, max(finish) as finish,
                max(end_ns) as end_ns, min(nullif(token_ids, -1)) as token_ids,
-               min(nullif(logprobs, -1)) as logprobs
+               min(nullif(logprobs, -1)) as logprobs, arg_max(process, first_version) as engine
         from told_trajectories where start_ns > 0 and trajectory <> -1 group by trajectory
         union all
         select null, "group", nullif(first_version, -1), nullif(last_version, -1),
                nullif(response_tokens, -1), finish, end_ns, nullif(token_ids, -1),
-               nullif(logprobs, -1)
+               nullif(logprobs, -1), process as engine
         from told_trajectories where start_ns > 0 and trajectory = -1),
     fates as (
         select trajectory, min(time_ns) as time_ns,
@@ -84,7 +84,7 @@ LIVES = (
         from told_uses where time_ns > 0 and trajectory = -1)
     select coalesce(g.trajectory, f.trajectory) as trajectory, g.end_ns is not null as is_generated,
            "group", first_version, last_version, response_tokens, finish, end_ns, token_ids,
-           logprobs, time_ns is not null as is_met, time_ns, used_ns, version, fate,
+           logprobs, engine, time_ns is not null as is_met, time_ns, used_ns, version, fate,
            tokens, again
     from generated g full join fates f on g.trajectory = f.trajectory""",
     """create or replace table usual as
@@ -103,10 +103,10 @@ group by trajectory"""
 # `min(fate)`: a sample that was trained on (0) at any time was trained on.
 """Tables and views: `sample_lives` has a row for each sample that was generated (`is_generated`) or
 that the learner met (`is_met`): what is unknown is NULL, but a `version` is -1; `trajectory` is
-NULL where it had no id, and such a sample is never both. `again`: the learner met it several times.
-`used_ns` is when the learner first met it and did not find it stale (1). `told_uses` are the uses
-with their versions as far as they are known. `usual_tokens` stands for tokens that are not known:
-the mean of those that are, without what the learner dropped."""
+NULL where it had no id, and such a sample is never both. `engine` is the process that generated it.
+`again`: the learner met it several times. `used_ns` is when it first did so and did not find it
+stale (1). `told_uses` are the uses with their versions as far as they are known. `usual_tokens`
+stands for tokens that are not known: the mean of those that are, without what was dropped."""
 
 
 SYNC_ROWS = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -15,6 +16,7 @@ class Gloo:
         from vllm.distributed.utils import stateless_init_torch_distributed_process_group
 
         self.rank = rank
+        self.received: list[Any] = []
         self.group = stateless_init_torch_distributed_process_group(
             host, port, rank, world_size, backend="gloo"
         )
@@ -27,8 +29,21 @@ class Gloo:
         options.rootRank, options.rootTensor = src, 0
         tensor = tensor.detach()
         self.group.broadcast([tensor], options).wait()
+        if self.rank != src:
+            self._lose(tensor)
         what = "send" if self.rank == src else "receive"
         stamp(what, start_ns, rank=self.rank, bytes=tensor.numel() * tensor.element_size())
+
+    def _lose(self, tensor: Any) -> None:
+        """The update of that number brings the engine what the one before had brought. All updates
+        have their tensors in one order."""
+        lost = int(os.environ.get("OPENRLHF_CPU_LOST_UPDATE", "0"))
+        tensors = int(os.environ.get("OPENRLHF_CPU_TENSORS", "0"))
+        if lost:
+            number, place = divmod(len(self.received), tensors)
+            self.received.append(tensor.clone() if number + 2 == lost else None)
+            if number + 1 == lost:
+                tensor.copy_(self.received[place + (number - 1) * tensors])
 
 
 def over_gloo(module: Any) -> None:

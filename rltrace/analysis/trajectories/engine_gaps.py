@@ -158,7 +158,7 @@ def _needs(run: OpenedRun) -> str:
     job = known_job(run)
     correction = next(move for move in moves() if move.move == "correct for the lag")
     for one in settings_for(job.framework, job.version, correction):
-        if one.is_of(job.stated) and one.is_in(job.config):
+        if one.is_of(job.stated, job.current) and one.is_in(job.config):
             needed = one.needs or {one.option: one.value}
             lacking = {k: v for k, v in needed.items() if job.current.get(k) != v}
             return printed(job.framework, lacking) if lacking else ""

@@ -1,7 +1,4 @@
-"""One analysis of a run: each figure computed once, when it is first asked for.
-
-To read first, 10 of 17: each figure once; `goodput.py` is one of them.
-"""
+"""One analysis of a run: each figure computed once, when it is first asked for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The whole analysis of a run: what `rltrace report` shows.
-
-To read first, 16 of 17: the whole answer; `report/screen.py` says it.
-"""
+"""The whole analysis of a run: what `rltrace report` shows."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 There is one recorder a process. It never raises into the job: when it cannot write (a full disk,
 say) it says so once on stderr and turns itself off. Standard library only.
-
-To read first, 5 of 17: all that one process writes; `trace/read/run.py` reads it again.
 """
 
 from __future__ import annotations

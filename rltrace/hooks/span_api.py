@@ -1,7 +1,4 @@
-"""`rltrace.span` and `rltrace.step`, the most frequent calls of a loop.
-
-To read first, 4 of 17: spans and steps as a loop calls them; `recorder.py` writes them.
-"""
+"""`rltrace.span` and `rltrace.step`, the most frequent calls of a loop."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Every traced job pays for every statement here. `begin` stores the columns straight into the mapped
 file, `start_ns` last: a row whose start is 0 does not exist yet. Ending a span is one more store.
 Nothing of a span stays in memory.
-
-To read first, 3 of 17: the cheapest span; `span_api.py` is what a loop calls.
 """
 
 from __future__ import annotations

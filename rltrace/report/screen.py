@@ -1,7 +1,4 @@
-"""The default report: what binds, where a step goes, what to change and how the data is.
-
-To read first, 17 of 17: the answer on one screen.
-"""
+"""The default report: what binds, where a step goes, what to change and how the data is."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Every column is a fixed-width number, so a row is a handful of stores into a mapped file. Unknown is
 -1 (integers) or NaN (floats): both are all ones in memory, which is how fresh space is prefilled. A
 table's first column is its *marker*: a time, stored last, and 0 in space never used.
-
-To read first, 1 of 17: what a trace holds; `segment.py` writes its rows.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ lock except when a batch is full. Standard library only.
 
 No descriptor is kept open between batches: a program that closes "all files" and reuses their
 numbers must never find us writing into one of its own, or closing it.
-
-To read first, 2 of 17: rows as bytes of a file; `hooks/spans.py` fills them.
 """
 
 from __future__ import annotations

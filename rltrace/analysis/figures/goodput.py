@@ -4,8 +4,6 @@ A useful token is a response token that was trained on, whose advantage is not z
 relative to a group of equal rewards is), and whose lag is within the budget; what is not known
 gives a range. Frameworks' own "tokens/s" count other things (HybridFlow: prompt and response;
 AReaL: consumed by updates; NeMo-RL: all).
-
-To read first, 11 of 17: what the time bought; `walls/wall.py` is what holds it back.
 """
 
 from __future__ import annotations

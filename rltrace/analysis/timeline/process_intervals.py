@@ -1,7 +1,4 @@
-"""When each process was in which stage, in one pass over the spans.
-
-To read first, 7 of 17: who did what when; `steps.py` cuts it into steps.
-"""
+"""When each process was in which stage, in one pass over the spans."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where the time of the steps went, stage by stage, and which stalled.
-
-To read first, 9 of 17: the time of a step by stage; `run_analysis.py` keeps it for all who ask.
-"""
+"""Where the time of the steps went, stage by stage, and which stalled."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A step is a span of stage `STEP`; `rltrace.trace.read.row_filters` says whose count. Without any
 step the whole run is one window.
-
-To read first, 8 of 17: which steps count; `stages.py` says where their time went.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@
 
 The last two tell no more than the time in which a chain ran alone: in a pipeline of lengths A and L
 without idle time, stages that take w of A cost exactly max(A, L) - max(A - w, L).
-
-To read first, 14 of 17: what stages cost; `rank.py` puts the walls in order.
 """
 
 from __future__ import annotations

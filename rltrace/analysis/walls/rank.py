@@ -1,7 +1,4 @@
-"""The walls of a run by what they cost, and which bind.
-
-To read first, 15 of 17: which wall is first; `summary.py` has the whole answer.
-"""
+"""The walls of a run by what they cost, and which bind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What walls of stages share: their cost, and what is missing.
-
-To read first, 13 of 17: walls of stages; `attribute.py` tells their cost.
-"""
+"""What walls of stages share: their cost, and what is missing."""
 
 from __future__ import annotations
 

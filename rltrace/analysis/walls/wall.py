@@ -1,8 +1,6 @@
 """What a test for a wall says, and the register of walls.
 
 A wall is a function of a module here, and a file of moves (`rltrace/analysis/data/moves`).
-
-To read first, 12 of 17: what a wall says; `stage_wall.py` is one of stages.
 """
 
 from __future__ import annotations

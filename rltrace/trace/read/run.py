@@ -2,8 +2,6 @@
 
 Times are Unix nanoseconds on one time line for all nodes (`alignment`). A table is loaded when it
 is first asked for; a compacted run is read from its Parquet files and nothing is loaded at all.
-
-To read first, 6 of 17: a trace as tables; `process_intervals.py` asks them who did what when.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def test_on_demand_says_who_is_waited_for(
 def test_twelve_hangs_are_named_and_end_as_they_would(tmp_path: Path) -> None:
     def hang(kind: str) -> tuple[str, str, int | None]:
         (tmp_path / kind).mkdir()
-        outcome = run_hang(kind, tmp_path / kind)
+        outcome = run_hang(kind, tmp_path / kind, "2s")
         return kind, outcome.missed, outcome.exit_code
 
     with ThreadPoolExecutor(3) as beside:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from rltrace.testing.inside.analysis import RunAnalysis
 from tests.verl.jobs import ROLLOUT, Job, train
+
+pytestmark = pytest.mark.skipif(
+    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for one kind of job"
+)
 
 LOST = 8  # the version: that of the step
 

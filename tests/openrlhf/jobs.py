@@ -90,9 +90,8 @@ def train(job: Job, assets: Path, folder: Path, traced: bool = True, **how: Any)
     flags.append(f"--data.max_samples={PROMPTS * job.steps}")
     flags += [f"--ckpt.path={folder}/checkpoints", f"--ckpt.output_dir={folder}/trained"]
     command = [str(LAUNCH), str(assets), *flags]
-    options = ["--sync"] if job.sync else []
-    environment = dict(job.environment)
-    return Finished.of(job, folder, command, traced, options=options, **how, **environment)
+    how["options"] = [*how.get("options", ()), *(["--sync"] if job.sync else [])]
+    return Finished.of(job, folder, command, traced, **how, **dict(job.environment))
 
 
 def end_left_over(job: Finished) -> None:

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
-def serving(answer: Callable[[str, Any], Any]) -> ThreadingHTTPServer:
+def serving(answer: Callable[[str, Any], Any], port: int = 0) -> ThreadingHTTPServer:
     """One that is not started yet; `answer(path, asked)` is given `None` for a GET."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -32,4 +32,4 @@ def serving(answer: Callable[[str, Any], Any]) -> ThreadingHTTPServer:
             self.end_headers()
             self.wfile.write(body)
 
-    return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    return ThreadingHTTPServer(("127.0.0.1", port), Handler)

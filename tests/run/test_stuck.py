@@ -193,6 +193,31 @@ def test_on_demand_says_who_is_waited_for(
         on_demand(run)
 
 
+@pytest.mark.parametrize("step", ["rltrace.step(0)", "contextlib.nullcontext()"])
+def test_a_job_that_moves_data_is_stuck_only_in_a_step(
+    step: str,
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, job = traced(
+        f"""
+        import contextlib, select, sys
+        with {step}:
+            with rltrace.span("train"):
+                pass
+            print("there", flush=True)
+            with open("/dev/zero", "rb") as zeros:
+                while not select.select([sys.stdin], [], [], 0.01)[0]:
+                    zeros.read(1 << 20)
+        """
+    )
+    time.sleep(6)  # more than ten times as long
+    look(str(run), 0.5, 0.5)
+    assert ("culprit" in json.loads(capsys.readouterr().out)) == ("step" in step)
+    job.communicate("\n")
+    assert job.returncode == 0
+
+
 @pytest.mark.slow
 def test_twelve_hangs_are_named_and_end_as_they_would(tmp_path: Path) -> None:
     def hang(kind: str) -> tuple[str, str, int | None]:

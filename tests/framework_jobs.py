@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import Any, Generic, TypeVar
 import pytest
 
 import rltrace
-from rltrace.testing.inside.analysis import break_down, find_steps, read_activity
+from rltrace.testing.inside.analysis import Stuck, break_down, find_steps, read_activity, stuck_of
 from rltrace.testing.inside.trace import OpenedRun as Run
 from tests.hooks.conftest import WRAP, clean_environment
 
@@ -120,6 +121,27 @@ class Ended(Generic[JobT]):
             ended = cls(job, folder, _run([*wrap, *command], folder, around, meanwhile))
         assert code is None or ended.code == code, ended.log[-8000:]
         return ended
+
+
+def hung(train: Any, job: Any, assets: Path, folder: Path) -> tuple[Any, dict[str, Any], Stuck]:
+    """Runs a job that hangs (tests/plugin/hangs.py) until an agent has said why, and lets it go:
+    what became of it, the stamp of what hung, and what was said."""
+    told, found = Ended(job, folder), list[Stuck]()
+
+    def until_found(process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not found and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+            nodes = [json.loads(path.read_text()) for path in folder.glob("run/nodes/*.json")]
+            said = [one for one in (stuck_of(node.get("stuck")) for node in nodes) if one]
+            hung_ns = [stamp["end_ns"] for stamp in told.stamps("hangs")]
+            found.extend(one for one in said if hung_ns and one.seen_ns > hung_ns[0])
+        if found:
+            (folder / "stamps/release").open("wb").close()
+
+    ended = train(job, assets, folder, meanwhile=until_found, options=("--stuck-after", "5s"))
+    return ended, told.stamps("hangs")[0], found[0]
 
 
 CLOCKS_NS = 1_000_000  # between a job's clock and the trace's, which may drift in a run

@@ -24,7 +24,7 @@ TIMES = 3.0  # a usual step, before silence means anything
 _APART_S = 10.0  # two looks; frames that stay are told
 _BUSY_CORES = 0.3
 _BUSY_BYTES_PER_S = 1e6
-_BUSY_TIMES = 10  # as long is waited for a job that computes or loads: it is slow
+_BUSY_TIMES = 10  # as long is waited for a step that computes; out of steps it is no sign at all
 
 
 def look(path: str, after_s: float, first_s: float) -> None:
@@ -33,7 +33,7 @@ def look(path: str, after_s: float, first_s: float) -> None:
     seconds to look again."""
     run = open_run(path)
     analysis = RunAnalysis(run)
-    since_ns, _, usual_s = silence(analysis)
+    since_ns, step, usual_s = silence(analysis)
     silent_s = (run.opened_ns - since_ns) / 1e9
     known = 0 < usual_s < math.inf
     limit_s = max(after_s, TIMES * usual_s) if known else max(after_s, first_s)
@@ -52,7 +52,8 @@ def look(path: str, after_s: float, first_s: float) -> None:
     if silence(RunAnalysis(later))[0] != since_ns:
         _print({"again_s": after_s})  # it moves: slow
         return
-    if silent_s < _BUSY_TIMES * limit_s and _is_busy(before, after, passed_s):
+    is_early = step < 0 or silent_s < _BUSY_TIMES * limit_s
+    if is_early and _is_busy(before, after, passed_s):
         _print({"again_s": limit_s})
         return
     _print(first_cause(analysis, seen, later.opened_ns).told())

@@ -106,10 +106,10 @@ def train(job: Job, assets: Path, folder: Path, traced: bool = True, **how: Any)
     flags.append(f"--data.max_samples={PROMPTS * job.steps}")
     flags += [f"--ckpt.path={folder}/checkpoints", f"--ckpt.output_dir={folder}/trained"]
     command = [str(LAUNCH), str(assets), *flags]
-    options = ["--sync"] if job.sync else []
+    how["options"] = [*how.get("options", ()), *(["--sync"] if job.sync else [])]
     environment = {**dict(job.environment), **OPENRLHF.instead(job.version)}
     with served(folder, environment) if job.served else nullcontext(environment) as known:
-        return Finished.of(job, folder, command, traced, options=options, **how, **known)
+        return Finished.of(job, folder, command, traced, **how, **known)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
-def serving(answer: Callable[[str, Any], Any]) -> ThreadingHTTPServer:
+def serving(answer: Callable[[str, Any], Any], port: int = 0) -> ThreadingHTTPServer:
     """One that is not started yet; `answer(path, asked)` is given `None` for a GET."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -33,8 +33,6 @@ def serving(answer: Callable[[str, Any], Any]) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
     class Server(ThreadingHTTPServer):
-        request_queue_size = (
-            128  # else a batch that asks at once waits a second for TCP to try again
-        )
+        request_queue_size = 128  # else a batch that asks at once waits a second for TCP
 
-    return Server(("127.0.0.1", 0), Handler)
+    return Server(("127.0.0.1", port), Handler)

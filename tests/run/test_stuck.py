@@ -193,6 +193,68 @@ def test_on_demand_says_who_is_waited_for(
         on_demand(run)
 
 
+def test_a_thread_at_a_call_is_named_before_the_coroutine_that_waits_for_it(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+) -> None:
+    run, job = traced(
+        """
+        import asyncio, os, sys
+        begun, answered = os.pipe(), os.pipe()
+        def answers():
+            os.write(begun[1], b"x")
+            sys.stdin.readline()
+            os.write(answered[1], b"x")
+        async def serves():
+            await asyncio.get_running_loop().run_in_executor(None, answers)
+        async def asks():
+            answer = asyncio.Event()
+            asyncio.get_running_loop().add_reader(answered[0], answer.set)
+            with rltrace.trajectory("sample"):
+                os.read(begun[0], 1)
+                print("there", flush=True)
+                await answer.wait()
+        if os.fork() == 0:
+            with rltrace.span("other"):
+                pass
+            asyncio.run(serves())
+            os._exit(0)
+        with rltrace.step(0):
+            asyncio.run(asks())
+        """
+    )
+    culprit = on_demand(run)[0].culprit
+    parent = min(one["pid"] for one in _facts(run).values())
+    assert (culprit.kind, culprit.pid != parent) == ("open work", True)
+    assert culprit.place.endswith(" answers")
+    job.communicate("\n")
+    assert job.returncode == 0
+
+
+@pytest.mark.parametrize("step", ["rltrace.step(0)", "contextlib.nullcontext()"])
+def test_a_job_that_moves_data_is_stuck_only_in_a_step(
+    step: str,
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, job = traced(
+        f"""
+        import contextlib, select, sys
+        with {step}:
+            with rltrace.span("train"):
+                pass
+            print("there", flush=True)
+            with open("/dev/zero", "rb") as zeros:
+                while not select.select([sys.stdin], [], [], 0.01)[0]:
+                    zeros.read(1 << 20)
+        """
+    )
+    time.sleep(6)  # more than ten times as long
+    look(str(run), 0.5, 0.5)
+    assert ("culprit" in json.loads(capsys.readouterr().out)) == ("step" in step)
+    job.communicate("\n")
+    assert job.returncode == 0
+
+
 @pytest.mark.slow
 def test_twelve_hangs_are_named_and_end_as_they_would(tmp_path: Path) -> None:
     def hang(kind: str) -> tuple[str, str, int | None]:

@@ -41,12 +41,14 @@ _ANSWERS = (Stage.REWARD, Stage.ENV)
 
 class ThreadWait(NamedTuple):
     """What a thread waits for: a kind of waits.toml, `lock`, `sleep`, `loop` (an event loop with
-    nothing to do), or `code`. `blocks`: it is in a callback of an event loop."""
+    nothing to do), or `code`. `blocks`: it is in a callback of an event loop; `handed`: it is at a
+    call that a pool or C code has handed to the thread."""
 
     kind: str
     function: str
     place: str
     blocks: bool = False
+    handed: bool = False
 
     @property
     def is_own(self) -> bool:
@@ -111,7 +113,7 @@ def first_cause(analysis: RunAnalysis, seen: Mapping[str, ProcessSeen], seen_ns:
     """Who or what the job waits for, by what was `seen` of its processes on this node (by `who`)
     at `seen_ns` (Unix ns)."""
     since_ns, step, usual_s = silence(analysis)
-    case = _Case(analysis, seen, seen_ns)
+    case = _Case(analysis, seen, since_ns, seen_ns)
     causes = (
         *(case.died, case.stopped, case.absent, case.not_in_the_sync, case.blocked),
         *(case.open_work, case.locked, case.not_begun),
@@ -128,10 +130,10 @@ class _Case:
     """What is known of a job that stands still."""
 
     def __init__(
-        self, analysis: RunAnalysis, seen: Mapping[str, ProcessSeen], seen_ns: int
+        self, analysis: RunAnalysis, seen: Mapping[str, ProcessSeen], since_ns: int, seen_ns: int
     ) -> None:
         run = analysis.run
-        self.run, self.seen_ns = run, seen_ns
+        self.run, self.since_ns, self.seen_ns = run, since_ns, seen_ns
         jobs = [one for one in run.processes if one.role != AGENT and one.who in seen]
         self.processes = {one.number: one for one in jobs}
         self.seen = {one.number: seen[one.who] for one in jobs}
@@ -172,13 +174,11 @@ class _Case:
             if not away or not others:
                 continue
             number = min(away, key=lambda one: done[one])
-            says = f"is not in {self._wait(others[0]).function}, where "
-            says += f"{len(others)} other rank{'s' * (len(others) > 1)} wait"
-            says += "s" * (len(others) == 1)
+            wait_for_it = f"{len(others)} other ranks wait" if others[1:] else "1 other rank waits"
+            says = f"is not in {self._wait(others[0]).function}, where {wait_for_it}"
             if done[number] < (most := max(done[n] for n in others)):
-                says += (
-                    f"; it has begun {done[number]} pieces of training in this step, they {most}"
-                )
+                says += f"; it has begun {done[number]} pieces of training in this step"
+                says += f", they {most}"
             yield self._culprit("absent", number, says, self._wait(number))
 
     def not_in_the_sync(self) -> Iterator[Culprit]:
@@ -195,27 +195,27 @@ class _Case:
 
     def blocked(self) -> Iterator[Culprit]:
         for number, waits in self.waits.items():
-            for wait in waits:
-                if wait.blocks:
-                    held = len([one for one in self.open[number] if one.stage is not Stage.TRAIN])
-                    says = f"its event loop is blocked by {wait.function}"
-                    says += f"; {held} open calls wait for it" if held > 1 else ""
-                    yield self._culprit("blocked loop", number, says, wait)
+            for wait in (one for one in waits if one.blocks):
+                held = len([one for one in self.open[number] if one.stage is not Stage.TRAIN])
+                says = f"its event loop is blocked by {wait.function}"
+                says += f"; {held} open calls wait for it" if held > 1 else ""
+                yield self._culprit("blocked loop", number, says, wait)
 
     def open_work(self) -> Iterator[Culprit]:
         """The oldest work that waits for no other process: an answer from outside first, as a
-        sample that waits for it is open, too."""
-        leaves = [
-            one
-            for number, found in self.open.items()
-            for one in (max(found, key=_depth), min(found, key=lambda one: one.start_ns))
-            if self.seen[number].alive and self._leaf(number) and one.stage is not Stage.WAIT
+        sample that waits for it is open, too; a call that a thread is at before a coroutine, which
+        may wait for that call."""
+        nearest = [max(found, key=_depth) for found in self.open.values()]
+        leaves = [one for one in nearest if one.stage is not Stage.WAIT and self._leaf(one.process)]
+        leaves += [
+            _OpenWork(number, "a call", Stage.OTHER, "", self.since_ns)
+            for number, waits in self.waits.items()
+            if waits and waits[0].kind == "loop" and self._wait(number).handed
+            if self._leaf(number) and not self.open.get(number)
         ]
-        for one in sorted(leaves, key=lambda one: (-_depth(one)[0], one.start_ns)):
+        ranked = ((_depth(one), self._wait(one.process), one) for one in leaves)
+        for _, wait, one in sorted(ranked, key=lambda of: (-of[0][0], not of[1].place, of[0][1])):
             open_s = (self.seen_ns - one.start_ns) / 1e9
-            wait = self._wait(one.process)
-            if self.waits[one.process][:1] and self.waits[one.process][0].kind == "loop":
-                wait = self.waits[one.process][0]._replace(place="")  # no thread has it
             says = f"{one.what} is open for {open_s:.0f} s"
             says += "" if wait.kind in _OWN or wait.is_own else f", in {wait.function}"
             yield self._culprit("open work", one.process, says, wait)
@@ -241,19 +241,14 @@ class _Case:
 
     def not_begun(self) -> Iterator[Culprit]:
         for number, waits in self.waits.items():
-            for wait in waits:
-                if wait.kind == "remote":
-                    says = (
-                        f"waits in {wait.function} for an actor or a call that no process has begun"
-                    )
-                    yield self._culprit("not begun", number, says, wait)
+            for wait in (one for one in waits if one.kind == "remote"):
+                says = f"waits in {wait.function} for an actor or a call that no process has begun"
+                yield self._culprit("not begun", number, says, wait)
 
     def unknown(self) -> Culprit:
         number = next(iter(self.processes), None)
         if number is None:
-            return Culprit(
-                "unknown", "", "", -1, "", -1, "no process of the job lives on this node"
-            )
+            return Culprit("unknown", "", "", -1, "", -1, "no process of the job lives here")
         wait = self._wait(number)
         return self._culprit("unknown", number, f"waits in {wait.function}", wait)
 
@@ -270,7 +265,7 @@ class _Case:
 
     def not_it(self) -> Iterator[str]:
         found = {one.stage for of in self.open.values() for one in of}
-        yield from (f"0 open {plural}" for plural, stage in _NOT_IT if stage not in found)
+        yield from (f"0 open {table}" for table, _, stage in _TABLES if stage not in found)
 
     def failures(self) -> Iterator[str]:
         """What went wrong before: a thread that failed may be the one that is waited for."""
@@ -286,11 +281,14 @@ class _Case:
         )
 
     def _wait(self, number: int) -> ThreadWait:
-        """What says most of a process: a thread that waits for no other thread of it."""
+        """What says most of a process: a thread that waits for no other thread of it. A loop with
+        nothing to do has handed its work to one, or no thread has it."""
         waits = self.waits[number]
         order = ("collective", "network", "child", "put", "remote", "lock", "sleep", "code")
-        ranked = (wait for kind in order for wait in waits if wait.kind == kind)
-        return next((w for w in waits if w.blocks), None) or next(ranked, (*waits, _UNKNOWN)[0])
+        ranked = [wait for kind in order for wait in waits if wait.kind == kind]
+        if waits and waits[0].kind == "loop":
+            ranked = [wait for wait in ranked if wait.handed] or [waits[0]._replace(place="")]
+        return next((w for w in waits if w.blocks), None) or (*ranked, *waits, _UNKNOWN)[0]
 
     def _micro_batches(self, ranks: Sequence[int]) -> dict[int, int]:
         of = ", ".join(map(str, ranks))
@@ -323,7 +321,7 @@ def _named(process: TracedProcess) -> str:
 
 
 def _depth(one: _OpenWork) -> tuple[int, int]:
-    """How near to the first cause it is, and when it began."""
+    """How near to the first cause it is, and when it began: the inner one is nearer."""
     rank = 3 if one.stage in _ANSWERS else 2 if one.stage is Stage.SYNC else 1
     return (rank if one.stage is not Stage.WAIT else 0, one.start_ns)
 
@@ -349,16 +347,17 @@ def _open_work(run: OpenedRun) -> Iterator[_OpenWork]:
         stage = stage_of(code)
         yield _OpenWork(process, f"{word(stage)} “{name}”", stage, name, start_ns)
     for table, what, stage in _TABLES:
+        name = "arg_min(component, start_ns)" if table == "rewards" else "-1"
         of = run.ask(
-            f"select process, count(*), min(start_ns) from raw_{table} "
-            "where start_ns > 0 and end_ns < 0 group by 1"
+            "select process, n, since_ns, text from (select process, count(*) as n, "
+            f"min(start_ns) as since_ns, {name} as name from raw_{table} "
+            "where start_ns > 0 and end_ns < 0 group by 1) left join names on names.id = name"
         )
-        for process, n, start_ns in of:
-            more = f" (the oldest of {n})" if n > 1 else ""
+        for process, n, start_ns, name in of:
+            more = (f" “{name}”" if name else "") + (f" (the oldest of {n})" if n > 1 else "")
             yield _OpenWork(process, f"a {what}{more}", stage, what, start_ns, table)
 
 
-_NOT_IT = (("trajectories", Stage.ROLLOUT), ("rewards", Stage.REWARD), ("syncs", Stage.SYNC))
 _TABLES = (
     ("trajectories", "trajectory", Stage.ROLLOUT),
     ("rewards", "reward", Stage.REWARD),
@@ -396,14 +395,16 @@ def _wait_of(thread: ThreadSeen) -> ThreadWait:
     if frames[0].file.endswith("selectors.py") and loop == 1:
         return ThreadWait("loop", "an event loop with nothing to do", place)
     blocks = loop > 0 and not frames[0].file.endswith("selectors.py")
+    pooled = [one for one in frames if one.file.endswith("concurrent/futures/thread.py")]
+    handed = len(pooled) > 1 or frames[-1].function != "_bootstrap"  # else `_worker` alone
     for kind, table in _kinds().items():
         for frame in frames[:1] if kind == "idle" else frames:
             for end, functions in table.items():
                 inside = f"/{end}" in frame.file if end[-1] == "/" else frame.file.endswith(end)
                 if inside and (not functions or frame.function in functions):
-                    return ThreadWait(kind, frame.function, place, blocks)
+                    return ThreadWait(kind, frame.function, place, blocks, handed)
     kind = "lock" if "futex" in thread.wait else "code"
-    return ThreadWait(kind, frames[0].function, place, blocks)
+    return ThreadWait(kind, frames[0].function, place, blocks, handed)
 
 
 @cache

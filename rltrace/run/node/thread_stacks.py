@@ -26,13 +26,7 @@ from rltrace.trace.run_dir import STACKS
 from rltrace.trace.untrusted_files import read_own
 
 _GOES_ON = (
-    "futex",
-    "pipe_read",
-    "do_wait",
-    "wait_woken",
-    "unix_stream",
-    "sk_wait",
-    "fifo",
+    *("futex", "pipe_read", "do_wait", "wait_woken", "unix_stream", "sk_wait", "fifo"),
     "wait_for_partner",
 )
 """Begins, or parts, of the kernel's names for waits that a signal does not end."""
@@ -61,13 +55,15 @@ def look_at(run_dir: Path, processes: Mapping[str, Mapping[str, Any]], apart_s: 
 
 
 def used(pids: Iterable[int]) -> dict[int, tuple[float, float]]:
-    """CPU seconds, and bytes read and written, of each process that lives."""
+    """CPU seconds, and bytes read, mapped files' too, and written, of each process that lives."""
     found = {}
     for pid in pids:
         with suppress(OSError, ValueError, IndexError):
             ticks = _stat(f"/proc/{pid}/stat")[2]
             said = Path(f"/proc/{pid}/io").read_text("utf-8")
-            moved = sum(map(int, re.findall(r"^[rw]char: (\d+)", said, re.MULTILINE)))
+            moved = sum(
+                map(int, re.findall(r"^(?:[rw]char|read_bytes): (\d+)", said, re.MULTILINE))
+            )
             found[pid] = (ticks / _TICKS_PER_S, float(moved))
     return found
 

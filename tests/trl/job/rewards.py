@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 from zlib import crc32
 
+from hangs import may_hang
 from job_stamps import stamp
 
 SECONDS = float(os.environ.get("TRL_JOB_REWARD_SECONDS", "0.02"))
@@ -24,6 +25,7 @@ def identity(completions: list[Any], completion_ids: list[list[int]], **_: Any) 
     """A number of the tokens of each sample."""
     start_ns = time.time_ns()
     time.sleep(SECONDS)
+    may_hang("reward")
     values = [content(ids) for ids in completion_ids]
     stamp("reward", start_ns, function="identity", values=values)
     return values

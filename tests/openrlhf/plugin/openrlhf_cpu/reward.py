@@ -11,6 +11,7 @@ import os
 import time
 from typing import Any
 
+from hangs import may_hang
 from job_stamps import stamp
 
 DELAY_S = float(os.environ.get("REWARD_DELAY_S", "0"))
@@ -19,6 +20,7 @@ DELAY_S = float(os.environ.get("REWARD_DELAY_S", "0"))
 def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict[str, Any]:
     start_ns = time.time_ns()
     time.sleep(DELAY_S)
+    may_hang("reward")
     [query], [prompt], [label] = queries, prompts, labels
     answer = query.removeprefix(prompt).removesuffix("<|im_end|>")
     digits = sum(character.isdigit() for character in answer)

@@ -8,6 +8,7 @@ import os
 import time
 from typing import Any
 
+from hangs import may_hang
 from job_stamps import stamp
 
 
@@ -16,6 +17,7 @@ def compute_score(
 ) -> float:
     start_ns = time.time_ns()
     time.sleep(float(os.environ.get("VERL_CPU_REWARD_SECONDS", "0")))
+    may_hang("reward")
     digits = sum(character.isdigit() for character in solution_str)
     score = digits / max(1, len(solution_str)) + float(ground_truth in solution_str)
     score = float(score > 0.3) if os.environ.get("VERL_CPU_BINARY") else score

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
+from hangs import may_hang
 from job_stamps import stamp
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.workers.rollout.replica import TokenOutput
@@ -98,6 +99,7 @@ class CpuServer:
     def _decode(
         self, prompt: list[int], limit: int, settings: dict[str, Any], source: torch.Generator
     ) -> Answer:
+        may_hang("answer")
         tokens: list[int] = []
         logprobs: list[float] = []
         while self.resumed.is_set():

@@ -29,7 +29,7 @@ import rltrace
 from benchmarks.silent_faults.sitecustomize import ALL, EVERYWHERE
 from benchmarks.walls import FILES, ROOT, ended_well
 from rltrace.testing.inside.analysis import RunAnalysis
-from rltrace.trainer.config import PLACEMENTS
+from rltrace.testing.inside.trainer import PLACEMENTS
 
 BEGINS = 8  # the version with which a fault begins: seven updates came before
 WITHIN = 3  # updates

@@ -119,7 +119,7 @@ def test_what_a_process_starts_works_in_its_role(tmp_path: Path) -> None:
 def test_steps_that_a_restart_did_again_are_lost_with_their_tokens(tmp_path: Path) -> None:
     """And leave no doubt: the signal of the lost steps is unknown, that of what counts is not."""
     learner = process("learner", *((("step", n), 10 * n, 10 * n + 10) for n in range(3)))
-    again = process("learner", (("step", 1), 40, 50), (("step", 2), 50, 60), rank=1)
+    again = process("learner", (("step", 1), 40, 50), (("step", 2), 50, 60))
     for n, time_s in ((1, 15), (2, 25)):
         trained(learner, time_s, n)
     for n in (3, 4):

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import prove_silent
 from benchmarks.silent_faults.sitecustomize import ALL
+from rltrace.testing.inside.trainer import PLACEMENTS
 from rltrace.trainer import TrainerConfig, load_job
-from rltrace.trainer.config import PLACEMENTS
 
 
 def test_there_are_twelve_faults_and_a_clean_job_in_each_placement_and_example() -> None:

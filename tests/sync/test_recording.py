@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltrace import counter, open_run
-from rltrace.sync import Publisher, layout_of
+from rltrace import open_run
+from rltrace.sync import layout_of
 from rltrace.testing.inside.hooks import Recorder
-from rltrace.testing.inside.run import COUNTER, memory_bytes_per_s
 from rltrace.testing.inside.sync import Received
-from rltrace.testing.inside.trace import NODES, node_id, publishes_file
 from tests.sync.pairs import pair, published
 from tests.sync.relays import Job
 
@@ -21,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("recorder")
 
 WEIGHTS = {"w": np.ones(300_000, dtype=np.float32)}
 LAYOUT = layout_of(WEIGHTS)
-DOCS = Path(__file__).parents[2] / "docs" / "sync.md"
 
 
 def rows(run: Path, query: str) -> list[Any]:
@@ -52,20 +49,6 @@ def test_a_publication_and_a_pull_are_a_source_and_a_sink(
     ]
 
 
-@pytest.mark.parametrize("can_ask", [True, False])
-def test_a_publisher_asks_for_the_rate_of_memory(where: str, run_path: Path, can_ask: bool) -> None:
-    asked = Path(publishes_file(str(run_path), node_id()))
-    assert not asked.exists()
-    if not can_ask:
-        (run_path / NODES).rmdir()
-    with Publisher.open(LAYOUT, where) as publisher:
-        assert asked.exists() == can_ask
-        assert publisher.publish(WEIGHTS) is not None
-    assert not rows(run_path, "select counter from samples")  # it measures nothing itself
-    targets = [problem["target"] for problem in open_run(run_path).problems]
-    assert targets == ([] if can_ask else [str(asked)])
-
-
 def test_phases_carry_bytes_and_lie_within_the_whole(where: str, run_path: Path) -> None:
     with published(where, WEIGHTS) as subscriber:
         subscriber.pull_into({"w": np.zeros_like(WEIGHTS["w"])}, verify=True)
@@ -81,20 +64,6 @@ def test_phases_carry_bytes_and_lie_within_the_whole(where: str, run_path: Path)
         ("publish", "flip", "visible", None),
         ("pull", "load", "load", LAYOUT.bytes),
     ]
-
-
-def test_the_distance_of_an_update_to_its_floor_is_asked_as_the_page_does(
-    where: str, run_path: Path
-) -> None:
-    with pair(where, WEIGHTS) as (publisher, subscriber):
-        for _ in range(9):
-            publisher.publish(WEIGHTS)
-            subscriber.pull_into({"w": np.zeros_like(WEIGHTS["w"])}, verify=True)
-    counter(COUNTER, memory_bytes_per_s())  # the agent, who tells it, is another process
-    question = DOCS.read_text().split("```sql\n")[1].split("```")[0]
-    versions = rows(run_path, question)
-    assert [(version, sinks) for version, sinks, _ in versions] == [(n, 1) for n in range(1, 10)]
-    assert all(0 < share < 10 for *_, share in versions)
 
 
 def test_a_version_that_was_left_out_is_no_update(

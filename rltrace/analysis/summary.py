@@ -53,7 +53,7 @@ _MUCH = 0.05  # of the steps: less time between them is in no line of its own
 @dataclass(frozen=True)
 class RunFacts:
     """What the run is. It began at `start_ns`, and what is shown of it at `shown_since_ns` (Unix
-    ns): later where older details were dropped, or only some steps were asked for. `recorded_s` is
+    ns): later where only some steps were asked for. `recorded_s` is
     from then to the last event. `lasted_s`, `command_s` and `shown_s` are those of `OpenedRun`.
     `ended`: `wrap` saw it end. `processes` are the job's, `roles` has the agents too. `imported`
     names the log that an imported run was made of (empty: traced), whose `durations_only` had no

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rltrace.cli.manual import command, offered_questions
-from rltrace.cli.options import JSON, asks_of_a_part, one_form, print_json, run_path, say
+from rltrace.cli.options import JSON, asks_of_a_part, one_form, print_json, run_path
 from rltrace.cli.output import console, working
 from rltrace.trace.errors import WrongUsage
-from rltrace.trace.metadata_validation import only_some
 
 if TYPE_CHECKING:
     from rltrace.analysis.timeline.analysed_part import StepSelection
@@ -71,8 +70,6 @@ def query(
     else:
         asked = named_query(sql).sql if sql.startswith("@") else sql
         opened = _opened(run_path(run) if run is not None else None)
-        if some := only_some(opened.meta):
-            say(f"{some}: their rows are left out", err=True)
         if part is not None:
             from rltrace.analysis.timeline.analysed_part import narrow
 

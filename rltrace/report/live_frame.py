@@ -14,7 +14,6 @@ from rltrace.report import units
 from rltrace.report.formats.terminal_tables import COLOURS
 from rltrace.report.layout import of_rank, pid_on
 from rltrace.report.live_line import NO_WORK, step_name
-from rltrace.report.run_description import dropped_lines
 from rltrace.trace.safe_text import visible
 
 _MOST_STOPPED = 2
@@ -67,9 +66,8 @@ def _stuck(shown: Snapshot) -> list[Text]:
 
 
 def losses(shown: Snapshot) -> list[Text]:
-    """What the live view has no figures of: details that were dropped, or were not recorded."""
-    said = [*dropped_lines(shown.dropped)]
-    said += [f"{shown.only_some}: there are no figures of samples"] if shown.only_some else []
+    """What the live view has no figures of, as it was not recorded."""
+    said = []
     since = "before its end" if shown.job.is_over else "ago"
     for one in shown.stopped[:_MOST_STOPPED]:
         who = of_rank(one.role, one.rank) + pid_on(one.pid, one.host)
@@ -180,8 +178,6 @@ def step_line(shown: Snapshot, width: int) -> Text:
     step, window = shown.step, shown.window
     steps = shown.totals.steps
     done = f"{units.plural(steps, 'step')} done"
-    if shown.dropped is not None:
-        done = units.plural(steps, "whole step")
     if window is not None:
         done += f", {units.seconds(window.step_s)} each "
     if step is None:

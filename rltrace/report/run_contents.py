@@ -12,9 +12,8 @@ from typing import Any
 
 from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, brief, numbers, table
-from rltrace.report.run_description import dropped_lines, outlived_lines
-from rltrace.trace.metadata_validation import only_some
-from rltrace.trace.read.processes import Dropped, TracedProcess
+from rltrace.report.run_description import outlived_lines
+from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import unreadable
 from rltrace.trace.run_dir import PARQUET
@@ -34,8 +33,7 @@ _MOST_PROCESSES = 16
 class Inventory:
     """What `rltrace info` shows. `lasted_s` is to the end of its command (`command_s`) or of what
     outlived it, and `shown_s` of it are shown (None: all, or not known). `running` is None where it
-    has ended, or cannot be told; `unreadable` and `only_some` say why nothing can be read, or why
-    there are no figures of samples."""
+    has ended, or cannot be told; `unreadable` says why nothing can be read."""
 
     path: str
     command: str
@@ -54,8 +52,6 @@ class Inventory:
     imported: bool
     running: bool | None
     unreadable: str | None
-    dropped: Dropped | None = None
-    only_some: str = ""
     command_s: float | None = None
 
 
@@ -83,14 +79,12 @@ def inventory(run: OpenedRun) -> Inventory:
         imported=bool(run.meta.get("imported")),
         running=None if run.meta.get("end_real_ns") else run.goes_on,
         unreadable=unreadable(run),
-        dropped=run.dropped,
-        only_some=only_some(run.meta),
         command_s=run.command_s,
     )
 
 
 def _bytes(folder: Path) -> int:
-    """Of the files of a folder, but for those that are dropped at this moment."""
+    """Of the files of a folder, but for those that are deleted at this moment."""
     found = 0
     for file in own_files(folder)[0]:
         with suppress(FileNotFoundError):
@@ -125,10 +119,7 @@ def section(found: Inventory) -> Section:
 def _problems(found: Inventory) -> Iterator[str]:
     if found.unreadable is not None:
         yield f"! {found.unreadable}"
-    lines = *outlived_lines(found.lasted_s, found.command_s), *dropped_lines(found.dropped)
-    yield from (f"! {line}" for line in lines)
-    if found.only_some:
-        yield f"! {found.only_some}: their rows are left out"
+    yield from (f"! {line}" for line in outlived_lines(found.lasted_s, found.command_s))
     kinds = Counter((str(p.get("what")), str(p.get("target", ""))) for p in found.problems)
     for (what, target), times in kinds.items():
         often = f" ({times} times)" if times > 1 else ""

@@ -11,12 +11,10 @@ from rltrace.report import units
 from rltrace.report.layout import listed, pid_on
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.clock_alignment import clock_time
-from rltrace.trace.schema import CAPTURED_TOKENS
 
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import AsOf
     from rltrace.analysis.summary import Summary
-    from rltrace.trace.read.processes import Dropped
     from rltrace.trace.read.run_losses import Damaged
 
 _MOST = 3  # processes that are named
@@ -89,7 +87,6 @@ def warnings(summary: Summary) -> Iterator[str]:
     yield from (alarm.says for alarm in summary.health.alarms if alarm.kind != CRASH)
     yield from _stopped(summary)
     yield from damage_lines(summary.coverage.damaged)
-    yield from dropped_lines(summary.coverage.dropped)
     going, end = "in progress for", "the end"
     if run.ended:
         going, end = "was in progress, when the job ended, for", "that"
@@ -130,19 +127,6 @@ def _stopped(summary: Summary) -> Iterator[str]:
                 whole = f"step {numbers[0]}, which was whole by then"
         missing = "where a process of the job stopped recording, rows are missing"
         yield f"{missing}: figures are of {whole}"
-
-
-def dropped_lines(dropped: Dropped | None) -> Iterator[str]:
-    if dropped is None:
-        return
-    tokens = dropped.rows.get(CAPTURED_TOKENS.name, 0)
-    what = "were dropped to keep the run small" + " and are at its URL" * dropped.is_shipped
-    if details := sum(dropped.rows.values()) - tokens:
-        rows = units.plural(details, "row")
-        yield f"the oldest details {what} ({rows}): figures are of what began later"
-    if tokens:
-        number = units.plural(tokens, "token")
-        yield f"captured tokens {what} ({number}): those of the oldest samples are not there"
 
 
 def damage_lines(found: tuple[Damaged, ...]) -> Iterator[str]:

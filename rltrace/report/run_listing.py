@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rltrace.report import units
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import OUTLIVED, Liveness, command_s
-from rltrace.trace.metadata_validation import RUN, fitting
+from rltrace.trace.metadata_validation import described
 from rltrace.trace.run_dir import PROCESS, RUN_FILE, read_run_json
 from rltrace.trace.safe_text import visible
 from rltrace.trace.untrusted_files import own_files, read_own
@@ -110,7 +110,7 @@ def _entry(path: Path) -> RunEntry:
 
 def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Liveness) -> RunEntry:
     try:
-        meta, _ = fitting(meta, RUN)
+        meta = described(meta, path)
         lasted_s = command_s(meta)
         if meta.get(OUTLIVED) and processes is not None:  # it is here
             from rltrace.trace.read.run import open_run
@@ -126,12 +126,12 @@ def _described(path: str, meta: dict[str, Any], processes: int | None, alive: Li
             running=alive.of_command(meta) if lasted_s is None else False,
             problem=None,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (RltraceError, KeyError, TypeError, ValueError) as error:
         return _unreadable(path, error)
 
 
 def _unreadable(path: str, error: Exception) -> RunEntry:
-    why = str(error).replace(f"{path}/", "")
+    why = str(error).replace(f"{path}/", "").removeprefix(f"{path} ")
     if isinstance(error, KeyError):
         why = f"{RUN_FILE} does not say its {error}"
     return RunEntry(path, "", None, None, None, 0, None, f"unreadable: {why}")

@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rltrace.trace.run_dir import READ_FROM, SAMPLED
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.run_dir import READ_FROM, RUN_FILE
+from rltrace.trace.schema import SCHEMA_VERSION
 
 _MOST = 1 << 62  # so that two of them can be added
 
@@ -106,9 +108,28 @@ def fitting(said: object, kinds: _Kinds) -> tuple[dict[str, Any], list[str]]:
     return {key: value for key, value in said.items() if key not in odd}, list(odd.values())
 
 
-def only_some(meta: Mapping[str, Any]) -> str:
-    """Why nothing is told of the samples of this run; empty where it is."""
-    share = (meta.get("settings") or {}).get(SAMPLED)
-    if not isinstance(share, int | float) or not 0 < share < 1:
-        return ""
-    return f"only {100 * share:g} % of the samples were recorded (--sample)"
+_SHOWN = ("id", "node", "host", "framework", "framework_version", "rltrace_version")
+"""Texts that are shown and handed on; nothing is opened or run by them."""
+_PARTIAL = {"sampled": "--sample", "max_bytes": "--max-bytes"}  # settings that left rows out
+
+
+def described(said: object, path: str) -> dict[str, Any]:
+    """What run.json states, without what cannot be. Errors: TypeError for what is no object,
+    `RltraceError` for a run that this version does not read."""
+    told, _ = fitting(said, RUN)
+    told.update((key, whole_text(told[key])) for key in _SHOWN if told.get(key) is not None)
+    version = told.get("schema_version")
+    if not isinstance(version, int):
+        raise RltraceError(f"{path}/{RUN_FILE} states no schema version: no run")
+    if version > SCHEMA_VERSION:
+        raise RltraceError(
+            f"{path} was written with trace schema {version}, this rltrace reads up to "
+            f"{SCHEMA_VERSION}: upgrade rltrace-toolkit"
+        )
+    settings = told.get("settings") or {}
+    if left_out := [option for key, option in _PARTIAL.items() if key in settings]:
+        raise RltraceError(
+            f"{path} was recorded with `wrap {' '.join(left_out)}`: its figures would be of a part "
+            "of the job, so this rltrace does not read it"
+        )
+    return told

@@ -28,9 +28,8 @@ COUNTED = 64  # odd values of a kind that are written one by one, in problems/
 APART_FILE = "apart.json"  # in a directory that is one node's own: where it is shipped
 FETCHED_FILE = "fetched.json"  # in a directory that was brought from a URL: what of the run is here
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
-ENDS, DROPPED = "ends", "dropped"
+ENDS = "ends"
 STACKS = "stacks"  # where a process's threads wait: for the node's agent, and never shipped
-SAMPLED = "sampled"  # setting of a run of 0.1: the share of its samples that has rows
 READ_FROM = "read_from"  # in run.json: the log of a run that nobody keeps
 CAPTURE_TOKENS = "capture_tokens"  # setting: token ids are recorded (`wrap --capture-tokens`)
 PARQUET = "parquet"  # folder of the compacted tables (`rltrace compact`)
@@ -44,8 +43,6 @@ RECORDING_STOPPED = "recording-stopped"
 
 FOLDERS = (PROCESS, NAMES, PROBLEMS, ENDS, CLOCKS, NODES, STACKS, *TABLES)
 
-_SHOWN = ("id", "node", "host", "framework", "framework_version", "rltrace_version")
-"""Texts that are shown and handed on; nothing is opened or run by them."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 
@@ -172,20 +169,10 @@ def folder_of_runs(where: str, runs: list[str]) -> str:
 
 
 def read_described(path: str) -> dict[str, Any]:
-    """As `read_run_json`, without what cannot be. Errors: RltraceError also for a newer schema."""
-    from rltrace.trace.metadata_validation import RUN, fitting, whole_text
+    """As `read_run_json`, without what cannot be. Errors: RltraceError also as `described`."""
+    from rltrace.trace.metadata_validation import described
 
-    told, _ = fitting(read_run_json(path), RUN)
-    told.update((key, whole_text(told[key])) for key in _SHOWN if told.get(key) is not None)
-    version = told.get("schema_version")
-    if not isinstance(version, int):
-        raise RltraceError(f"{path}/{RUN_FILE} states no schema version: no run")
-    if version > SCHEMA_VERSION:
-        raise RltraceError(
-            f"{path} was written with trace schema {version}, this rltrace reads up to "
-            f"{SCHEMA_VERSION}: upgrade rltrace-toolkit"
-        )
-    return told
+    return described(read_run_json(path), path)
 
 
 def now_ns(told: dict[str, Any]) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 import rltrace
 from rltrace.testing.inside.report import entries, inventory
 from rltrace.testing.inside.trace import (
-    DROPPED,
     ENDS,
     MANIFEST_FILE,
     PARQUET,
@@ -142,7 +141,7 @@ def _prepare(folder: Path) -> None:
     if (folder / "run.json").exists():
         return
     put(folder / "run.json", json.dumps(_META).encode())
-    for name in ("names", "process", "clocks", "problems", "ends", "dropped", *TABLES):
+    for name in ("names", "process", "clocks", "problems", "ends", *TABLES):
         (folder / name).mkdir()
     facts = {"node": "n", "clock": {"monotonic_ns": 5, "real_ns": 10**18, "bracket_ns": 1}}
     put(folder / "process" / f"{_WHO}.json", json.dumps(facts).encode())
@@ -153,7 +152,7 @@ def _prepare(folder: Path) -> None:
 def _read_processes(data: bytes, folder: Path) -> None:
     _prepare(folder)
     files = ("process/a.json", "process/b.json", "problems/a.jsonl", "ends/a.jsonl")
-    _run_of(folder, data, (*files, "dropped/n.jsonl"))
+    _run_of(folder, data, files)
     found = RunFiles(folder, _META)
     read_ends(folder, found.processes)
     json.dumps([process.facts for process in found.processes])
@@ -172,10 +171,10 @@ def _read_clocks(data: bytes, folder: Path) -> None:
 
 
 def _read_endings(data: bytes, folder: Path) -> None:
-    """What the agent says of dropped details, and parents of how their children ended."""
+    """What parents say of how their children ended."""
     _prepare(folder)
-    _run_of(folder, data, (f"{DROPPED}/n.jsonl", f"{ENDS}/{_WHO}.jsonl"))
-    found = RunFiles(folder, _META)  # reads what was dropped
+    _run_of(folder, data, (f"{ENDS}/{_WHO}.jsonl",))
+    found = RunFiles(folder, _META)
     read_ends(folder, found.processes)
 
 
@@ -215,7 +214,7 @@ TARGETS = (
     ),
     Target("names", _read_names, modules(_T, "names files")),
     Target("process", _read_processes, modules(_T, "processes run_processes stated files follow")),
-    Target("endings", _read_endings, modules(_T, "dropped ends")),
+    Target("endings", _read_endings, modules(_T, "ends")),
     Target("clocks", _read_clocks, modules(_T, "alignment")),
     Target("run.json", _read_run_json, modules(_T, "run_dir stated")),
     Target("manifest", _read_manifest, modules(_T, "manifest")),

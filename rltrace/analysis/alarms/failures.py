@@ -26,7 +26,6 @@ from rltrace.analysis.stuck.observed import newest, stuck_of
 from rltrace.analysis.timeline.stages import find_stalls, usual_step_s
 from rltrace.analysis.timeline.steps import Steps, step_errors
 from rltrace.trace.launcher_ranks import MISSING, MISSING_RANKS
-from rltrace.trace.metadata_validation import only_some
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import End, read_ends
@@ -253,8 +252,6 @@ def _by(end: End) -> str:
 
 @alarm("part", "not all of it is here")
 def partial(analysis: RunAnalysis) -> Iterator[Said]:
-    if says := only_some(analysis.run.meta):  # as somebody wanted it so
-        yield note(f"{says}: samples, their lags and groups are unknown; spans are whole")
     if missing := analysis.run.meta.get(MISSING_RANKS):
         yield note(MISSING.format(missing))
     lost = 0

@@ -13,8 +13,6 @@ from rltrace.analysis.timeline.steps import step_errors
 from rltrace.trace import run_dir
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.liveness import is_brought
-from rltrace.trace.metadata_validation import only_some
-from rltrace.trace.read.processes import Dropped
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import Damaged, damaged, read_ends
 from rltrace.trace.run_dir import COUNTED
@@ -90,7 +88,6 @@ class Coverage:
     damaged: tuple[Damaged, ...]
     never_hooked: tuple[str, ...]
     clock_bound_ns: int
-    dropped: Dropped | None
 
 
 def coverage(analysis: RunAnalysis) -> Coverage:
@@ -110,7 +107,6 @@ def coverage(analysis: RunAnalysis) -> Coverage:
         damaged=damaged(run),
         never_hooked=_never_hooked(run),
         clock_bound_ns=-1 if -1 in bounds else max(bounds, default=0),
-        dropped=run.dropped,
     )
 
 
@@ -121,8 +117,6 @@ def _reason(run: OpenedRun, stage: Stage) -> str:
         return f"{what}: {target}".rstrip(": ")
     if stage in TABLE_OF:
         table = TABLE_OF[stage]
-        if (some := only_some(run.meta)) and run.has_rows(table):
-            return some
         if run.ask(f"select 1 from raw_{table} where start_ns > 0 limit 1"):
             return f"{table} were recorded, but none with its duration"
     told = "select 1 from raw_trajectories where start_ns > 0 and env_ns > 0 limit 1"
@@ -276,7 +270,7 @@ class OwnCost:
 
 
 def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnCost:
-    """The cost of tracing `run`; NaN where only some samples were recorded."""
+    """The cost of tracing `run`."""
     spans, rows = Counter(activity.spans_of_process), Counter[int]()
     for table in EVENT_TABLES.values():
         if table.name != "spans":
@@ -301,8 +295,7 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
         for process in run.processes
         if 0 < process.start_ns < recorded_until_ns
     }
-    told = {} if only_some(run.meta) else wall_ns
-    shares = {p: cost_ns[p] / wall for p, wall in told.items() if p in events}
+    shares = {p: cost_ns[p] / wall for p, wall in wall_ns.items() if p in events}
     total_ns = sum(wall_ns[p] for p in shares)
     count = sum(events.values())
     return OwnCost(

@@ -14,9 +14,9 @@ from rltrace.analysis.fixes import playbook
 from rltrace.analysis.fixes.options import KnownJob, known_job, options_for, printed
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import Estimate, t95
+from rltrace.analysis.walls.attribute import that_count
 from rltrace.analysis.walls.rank import Ranking
 from rltrace.analysis.walls.rewards import TOOLS, successes
-from rltrace.analysis.walls.stage_wall import that_count
 from rltrace.analysis.walls.wall import ENV_REWARD, FRESHNESS, Wall, stages_of
 from rltrace.analysis.whatif import predict
 from rltrace.analysis.whatif.levers import LEVERS

@@ -38,11 +38,12 @@ class Watched:
 
     `job` is what became of it, `steps` those that have been seen; `alive` says of each process
     whether it lives (None: nobody here can tell). `clock_ns` is the moment of the last look, and
-    `now_ns` until when what has come reaches. `kept` are the complete rows, by table, until they
-    are forgotten. Of all there were, `stages_of` are the stages of which a process has recorded a
-    span; `last_sign_ns` is when each was last known to record; `learner_tells` is whether any
-    learner says what it does with samples; `readings` are the latest of counters; `job_begins_ns`
-    is of `job_begins`."""
+    `now_ns` until when what has come reaches; `last_event_ns` is when the job last began or ended
+    anything (-1: never); what agents read is none. `kept` are the complete rows, by table, until
+    they are forgotten. Of all there were, `stages_of` are the stages of which a process has
+    recorded a span; `last_sign_ns` is when each was last known to record; `learner_tells` is
+    whether any learner says what it does with samples; `readings` are the latest of counters;
+    `job_begins_ns` is of `job_begins`."""
 
     def __init__(self, path: Path, lag_budget: float = math.inf, sparing: float = 0.0) -> None:
         self._lag_budget, self._sparing = lag_budget, sparing
@@ -64,7 +65,7 @@ class Watched:
         self._step_rows: list[tuple[int, int, int, int]] = []
         self._looked_at: tuple[int, list[tuple[int, int, int, int]]] = (-1, [])
         self._open_since_ns = NEVER_NS
-        self._latest_ns = -1
+        self.last_event_ns = -1
         self.now_ns = self.clock_ns = 0
         self.job: said.Job = self._job_now()
 
@@ -116,7 +117,8 @@ class Watched:
 
     def _note(self, rows: Rows) -> None:
         times = [rows[c] for c in ("start_ns", "end_ns", "time_ns") if c in rows.columns]
-        self._latest_ns = max(self._latest_ns, *(int(column.max(initial=-1)) for column in times))
+        last_ns = (int(column.max(initial=-1)) for column in times)
+        self.last_event_ns = max(self.last_event_ns, *last_ns)
 
     @cached_property
     def database(self) -> duckdb.DuckDBPyConnection:
@@ -168,11 +170,6 @@ class Watched:
         begun = any(p.number in of.recorded for p in of.processes if p.role != AGENT)
         job = of.path, of.meta, of.gone, self._job_alive, begun, last_ns, self.clock_ns
         return job_of(*job, of.reach())
-
-    @property
-    def last_event_ns(self) -> int:
-        """When the job last began or ended anything (-1: never); what agents read is none."""
-        return max(self._latest_ns, self.follower.lost_until_ns or -1)
 
     def _open_steps(self) -> Rows:
         open_ = self.follower.unfinished("spans")

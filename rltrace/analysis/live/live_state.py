@@ -39,7 +39,6 @@ from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.timeline.steps import Window as StepWindow
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.job_devices import AGENT
-from rltrace.trace.metadata_validation import only_some
 from rltrace.trace.read.run_follower import Rows, RunFollower
 from rltrace.trace.read.trajectory_lifecycle import TRAINED_SAMPLES
 from rltrace.trace.schema import OF_ONE_SAMPLE
@@ -124,7 +123,6 @@ class LiveState(Watched):
             dead=role_activity.dead_in_the_middle(self),
             stopped=role_activity.stopped_recording(self),
             processes=sum(process.role != AGENT for process in follower.processes),
-            only_some=only_some(follower.meta), dropped=follower.dropped,
             stuck=newest(follower.stuck, self.last_event_ns),
         )  # fmt: skip
 
@@ -157,7 +155,7 @@ class LiveState(Watched):
         since_ns = min(self.until_ns - back_ns, self._open_since_ns)
         if windows:
             since_ns = 0 if of_samples and first <= 0 else windows[max(0, first)].start_ns
-        return max(since_ns, self.follower.lost_until_ns)
+        return since_ns
 
     def _recorded(self, since: Callable[[str], int]) -> dict[str, Rows]:
         """The rows of each table since a moment. What is open lasts until now, and in a process

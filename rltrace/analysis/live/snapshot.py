@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rltrace.analysis.figures.devices import Devices
 from rltrace.analysis.figures.goodput import Trained
 from rltrace.analysis.stuck.observed import Stuck
-from rltrace.trace.read.processes import Dropped
 
 STARTING, RUNNING, SILENT = "starting", "running", "silent"
 ENDED, FAILED, KILLED, DELETED = "ended", "failed", "killed", "deleted"
@@ -196,8 +195,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Totals:
-    """Since the run began, without what is not told (`Snapshot.dropped`); a sample counts once, and
-    these never fall. `lost` are samples that the learner dropped, by reason."""
+    """Since the run began; a sample counts once, and these never fall. `lost` are samples that the
+    learner dropped, by reason."""
 
     steps: int
     generated_samples: int
@@ -212,9 +211,8 @@ class Snapshot:
     """A run at `time_ns`. `queue` is how many samples no learner has met yet, of those that are not
     older than what it trains on (None: no learner says what it does with them). `in_flight` is how
     many are being generated, `slowest` the oldest of them; `processes` are those of the job that
-    were traced so far. `only_some` is why nothing is told of samples ("": it is). `dropped` are
-    details that were dropped to keep the run small, `stopped` the processes that stopped recording,
-    `stuck` is who the job waits for where nothing moves.
+    were traced so far, `stopped` those that stopped recording, `stuck` is who the job waits for
+    where nothing moves.
     """
 
     time_ns: int
@@ -232,8 +230,6 @@ class Snapshot:
     readings: tuple[Reading, ...]
     dead: tuple[Dead, ...]
     processes: int
-    only_some: str = ""
-    dropped: Dropped | None = None
     stopped: tuple[SilentProcess, ...] = ()
     stuck: Stuck | None = None
 

@@ -163,10 +163,9 @@ def _of_steps(run: OpenedRun, asked: StepSelection, of: Range) -> Range:
     """The steps asked for, of those in `of`. Errors: as `narrow`."""
     _, found, windows = _steps_in(run, of)
     begun = sorted((start, number) for number, start in found.in_progress)
-    gone = "" if run.dropped is None else "; the oldest were dropped to keep the run small"
     if not windows and not begun:
         code = WRONG_USAGE if asked.newest is None else CANNOT_TELL
-        raise RltraceError(f"{run.path} has no steps, so none can be chosen{gone}", code)
+        raise RltraceError(f"{run.path} has no steps, so none can be chosen", code)
     if asked.newest is not None:
         if not windows:
             raise RltraceError(f"{run.path} has no complete step yet", CANNOT_TELL)
@@ -178,7 +177,7 @@ def _of_steps(run: OpenedRun, asked: StepSelection, of: Range) -> Range:
     if not chosen and not going:
         known = [window.step for window in windows] + [number for _, number in begun]
         said = f"{min(known)} to {max(known)}" if len(known) > 1 else str(known[0])
-        raise WrongUsage(f"{run.path} has none of these steps: it has {said}{gone}")
+        raise WrongUsage(f"{run.path} has none of these steps: it has {said}")
     starts = [windows[place].start_ns for place in chosen] or going
     # Until the first step after them began; without an end where none did.
     later = [window.start_ns for window in windows if window.start_ns > starts[-1]]

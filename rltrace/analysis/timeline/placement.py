@@ -53,7 +53,7 @@ def no_rollout(analysis: RunAnalysis) -> str:
         return said
     is_own = not (run.meta.get("imported") or any(p.adapter for p in run.processes))
     odd = any(problem.get("what") != "no-gpu" for problem in run.problems)
-    is_whole = not (run.dropped or run.cut_short or odd)
+    is_whole = not (run.cut_short or odd)
     unseen_s = breakdown.untraced_s[steady] + breakdown.exposed_s[steady, Stage.WAIT]
     explained = float(unseen_s.sum()) <= _UNSEEN * float(analysis.steps_s.sum())
     if is_own and is_whole and explained and Stage.TRAIN in seen:

@@ -14,8 +14,7 @@ from dataclasses import replace
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import Spread, spread_of, within
 from rltrace.analysis.walls import wall as w
-from rltrace.analysis.walls.attribute import beside_tools
-from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
+from rltrace.analysis.walls.attribute import beside_tools, exposed_figures, stage_wall
 from rltrace.trace.vocabulary import Stage
 
 _FULL = 0.9  # of the slots in use

@@ -11,8 +11,8 @@ import math
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import spread_of
+from rltrace.analysis.walls.attribute import exposed_figures, stage_wall
 from rltrace.analysis.walls.observability import stands_in
-from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall
 from rltrace.analysis.walls.wall import LEARNER, WEIGHTS, Figure, Wall, figure, register
 from rltrace.analysis.whatif.workload import PEAK_TFLOPS, train_mfu
 from rltrace.trace.job_devices import held_devices

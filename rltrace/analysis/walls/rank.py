@@ -69,8 +69,6 @@ def rank(analysis: RunAnalysis) -> Ranking:
         return Ranking(shown, None, (), w.CANNOT_TELL, False, because, would_tell, ())
 
     steps, run = analysis.steps, analysis.run
-    if steps.whole_run and run.dropped is not None:
-        return nothing("details of all whole steps were dropped to keep the run small")
     if not analysis.stages:
         command = shlex.join(map(str, run.meta.get("command") or ["python", "train.py"]))
         would_tell = _TRACED if run.meta.get("imported") else _HOOKS.format(command)

@@ -16,8 +16,7 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import spread_of
 from rltrace.analysis.trajectories.reward_signal import mostly_clear, unclear_samples
 from rltrace.analysis.walls import wall as w
-from rltrace.analysis.walls.attribute import unseen_of
-from rltrace.analysis.walls.stage_wall import exposed_figures, stage_wall, that_count
+from rltrace.analysis.walls.attribute import exposed_figures, stage_wall, that_count, unseen_of
 from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
 from rltrace.trace.vocabulary import Stage
 

@@ -105,12 +105,6 @@ def of_plan(found: Plan, advice: Advice) -> dict[str, Any]:
     return document_of("plan", values)
 
 
-_OF_SAMPLES = {
-    *("generated_samples", "generated_tokens", "generated_tokens_per_s", "trained_samples"),
-    *("trained_tokens", "lost", "in_flight", "waiting_for_first_token", "queue"),
-}
-
-
 def of_snapshot(shown: Snapshot) -> dict[str, Any]:
     """A run at one moment, and the figures that follow from it."""
     document = document_of("live", plain(shown))
@@ -119,8 +113,4 @@ def of_snapshot(shown: Snapshot) -> dict[str, Any]:
     if shown.window is not None:
         rates = ("generated_tokens_per_s", "trained_tokens_per_s")
         document["window"] |= of(shown.window, "window_s", *rates)
-    if shown.only_some:
-        window = document["window"] or {}
-        for part in (document, document["totals"], window, *window.get("recent", ())):
-            part.update(dict.fromkeys(part.keys() & _OF_SAMPLES))
     return document

@@ -16,7 +16,6 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.compact.manifest import read_manifest, segment_bytes
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.read.clock_alignment import SHIPPED
-from rltrace.trace.read.processes import read_dropped
 from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.transfer.store import Store, unreached
@@ -79,10 +78,6 @@ def _destination(run_dir: Path, runs_url: str | None) -> str:
         return known
     if (run_dir / APART_FILE).exists():
         raise WrongUsage(f"this is a part of a run that is shipped to {known}")
-    dropped = read_dropped(run_dir, {})
-    if dropped is not None and dropped.is_shipped:
-        said = f"what was dropped here to keep the run small is at {known} only: copy that folder"
-        raise WrongUsage(said)
     url = url_of_run(folder, run_dir.absolute().name)
     update_run_json(str(run_dir), shipped_to=url)
     return url

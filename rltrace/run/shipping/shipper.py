@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rltrace.run.shipping import shipping_state
 from rltrace.trace.clock import monotonic_ns
-from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, PROBLEMS, PROCESS
+from rltrace.trace.run_dir import CLOCKS, ENDS, NAMES, PROBLEMS, PROCESS
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import NEW
 from rltrace.trace.transfer.store import (
@@ -48,7 +48,7 @@ PACK_BYTES = 4 << 20  # of rows close a pack: so much of a node's data is held
 _READ_BYTES = 1 << 18
 _FOLLOWED_ROUNDS, _SELDOM_ROUNDS = 4, 16
 _NOT_OURS = (errno.ENOENT, errno.ELOOP, errno.EINVAL)  # it is replaced, a link, or a pipe
-_TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, PROCESS)
+_TOLD = (NAMES, PROBLEMS, ENDS, CLOCKS, PROCESS)
 
 
 class Shipper:

@@ -22,8 +22,7 @@ from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.row_filters import EVER_NS
 from rltrace.trace.read.run_files import RunFiles
 from rltrace.trace.read.segment_batches import Columns
-from rltrace.trace.run_dir import PARQUET
-from rltrace.trace.schema import OF_ONE_SAMPLE, TABLES, Column
+from rltrace.trace.schema import TABLES, Column
 from rltrace.trace.untrusted_files import MOST_TEXT_BYTES
 from rltrace.trace.vocabulary import Stage
 
@@ -67,13 +66,6 @@ class Stored:
         if not found and manifest is not None:
             found = [f"FROM {self.of_files(name, [manifest.tables[name][0].path])} LIMIT 0"]
         return " UNION ALL BY NAME ".join(found)
-
-    def count(self, name: str) -> int:
-        """How many rows of a table are shown. Errors: `RltraceError` where they cannot be read."""
-        with reading(self._files.path / PARQUET / name):
-            counted = f"SELECT count(*) FROM ({self.near(name)})"
-            count: int = self._connect().execute(counted).fetchall()[0][0]
-        return count
 
     def steps(self) -> list[str]:
         """Queries of the spans of steps that are shown, by `STEP_COLUMNS`. Errors: as `rows_of`."""
@@ -130,15 +122,12 @@ class Stored:
         self._published = len(files.processes), len(files.names)
 
     def _shown(self, name: str, rows: str) -> str:
-        """Those of `rows` that were not dropped or left out, and are of the job's own devices."""
+        """Those of `rows` that are of the job's own devices."""
         hidden = hidden_devices(self._files.processes) if name == "samples" else {}
         for agent, devices in hidden.items():
             which = f"process = {agent} AND device IN ({', '.join(map(str, devices))})"
             rows = f"(FROM {rows} WHERE NOT ({which}))"
-        if self._files.only_some and name in OF_ONE_SAMPLE:
-            rows = f"(FROM {rows} WHERE false)"
-        dropped = self._files.dropped
-        return rows if dropped is None else dropped.shown(TABLES[name], rows)
+        return rows
 
     def _rows_of(self, files: Sequence[Path], columns: Sequence[Column]) -> str:
         processes = 0 if self.manifest is None else len(self.manifest.processes)

@@ -1,20 +1,16 @@
-"""The processes of a run: clocks, parents, names, what was dropped.
+"""The processes of a run: clocks, parents, names.
 
 A process that a framework starts beside its Ray actor (the core of an inference engine, its
 workers, a pool of graders) has no role of its own: it has that of the one that started it, unless a
 process between them is not traced (a shell). Where a process has no file, it is lost, or its
 segments were copied from another run: its name tells host and start.
-
-Each line of `dropped/<node>.jsonl` is a segment that was: its rows, and when the newest of them
-began. What began before the newest of all is not whole, so no table shows it; captured tokens, of
-which no figure is, went first, and alone.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,9 +24,9 @@ from rltrace.trace.metadata_validation import is_whole, problem_of, whole_text
 from rltrace.trace.read.clock_alignment import NodeClock, align, pair_of, read_clock_files
 from rltrace.trace.read.row_filters import make_unknown, of_real_times
 from rltrace.trace.read.segment_batches import Columns
-from rltrace.trace.run_dir import CLOCKS, DROPPED, FETCHED_FILE, NAMES, RECORDING_STOPPED
-from rltrace.trace.schema import CAPTURED_TOKENS, TABLES, Table
-from rltrace.trace.untrusted_files import FollowedLines, own_files, own_lines, parsed
+from rltrace.trace.run_dir import CLOCKS, NAMES, RECORDING_STOPPED
+from rltrace.trace.schema import Table
+from rltrace.trace.untrusted_files import FollowedLines, parsed
 
 
 @dataclass(frozen=True)
@@ -297,57 +293,3 @@ class FollowedNames:
         if number == len(self.texts):
             self.texts.append(text)
         return number
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """`rows` of each table that were dropped, and their `bytes`. Not shown is what began until
-    `until_ns` (Unix ns; -1: only captured tokens were dropped), and tokens of samples until
-    `tokens_until_ns`. `is_shipped`: all of it is at the run's URL."""
-
-    rows: dict[str, int]
-    bytes: int
-    until_ns: int
-    tokens_until_ns: int
-    is_shipped: bool
-
-    def shown(self, table: Table, rows: str) -> str:
-        """Of `rows` of a table (SQL) those whose details are whole, and what was in progress."""
-        until_ns = self.until_ns
-        if table is CAPTURED_TOKENS:
-            until_ns = max(until_ns, self.tokens_until_ns)
-        goes_on = " OR end_ns = -1" if table.find("end_ns") >= 0 else ""
-        return f'(FROM {rows} WHERE "{table.columns[0].name}" > {until_ns}{goes_on})'
-
-
-def read_dropped(run: Path, clocks: Mapping[str, NodeClock]) -> Dropped | None:
-    """What was dropped of a run, or None. Lines that cannot be read are skipped."""
-    rows: Counter[str] = Counter()
-    size_bytes, until_ns, tokens_until_ns, is_shipped = 0, -1, -1, True
-    files: set[tuple[str, str]] = set()
-    is_from_url = (run / FETCHED_FILE).exists()
-    for path in own_files(run / DROPPED, ".jsonl")[0]:
-        clock = clocks.get(path.stem.partition("~")[0])
-        for line in own_lines(path):
-            try:
-                said: dict[str, Any] = {**parsed(line)}
-                table, file = str(said.get("table")), str(said.get("file"))
-                count, size, newest_ns = (said[key] for key in ("rows", "bytes", "until_ns"))
-            except (ValueError, KeyError, TypeError):
-                continue
-            shipped = said.get("shipped") is True
-            if table not in TABLES or not all(map(is_whole, (count, size, newest_ns))):
-                continue
-            # Its agent was killed between the line and the file; or it is here, as it was shipped.
-            if (table, file) in files or (is_from_url and shipped):
-                continue
-            files.add((table, file))
-            rows[table] += count
-            size_bytes += size
-            is_shipped &= shipped
-            at_ns = newest_ns if clock is None else clock.moment(newest_ns)
-            if table == CAPTURED_TOKENS.name:
-                tokens_until_ns = max(tokens_until_ns, at_ns)
-            else:
-                until_ns = max(until_ns, at_ns)
-    return Dropped(dict(rows), size_bytes, until_ns, tokens_until_ns, is_shipped) if rows else None

@@ -43,7 +43,8 @@ _ROWS_OF_THREAD = 2_000_000  # another thread has to find more work than it make
 
 
 def open_run(path: str | Path) -> OpenedRun:
-    """Opens a run directory. Errors: `RltraceError` when it is none, or newer than this rltrace."""
+    """Opens a run directory. Errors: `RltraceError` when it is none, or none that this version
+    reads."""
     return OpenedRun(Path(path))
 
 
@@ -60,12 +61,11 @@ class OpenedRun(Tables):
 
     A process whose file is missing is among `processes` once its rows are read. `problems` lists,
     as dicts with "what" and "target", the files that could not be read whole, as far as they were
-    read, and everything that the traced processes could not record. `dropped` are the details that
-    were dropped to keep the run small (None: none). `range` is the range of time that it was
-    narrowed to; `cut_short`: to what was recorded before a process stopped recording. `goes_on` is
-    whether it was still recorded when it was opened (None: nobody here can tell), which was at
-    `opened_ns` (Unix ns); `reach` is until when it is known where it was brought from a URL and
-    more is to come.
+    read, and everything that the traced processes could not record. `range` is the range of time
+    that it was narrowed to; `cut_short`: to what was recorded before a process stopped recording.
+    `goes_on` is whether it was still recorded when it was opened (None: nobody here can tell),
+    which was at `opened_ns` (Unix ns); `reach` is until when it is known where it was brought from
+    a URL and more is to come.
     """
 
     _known = Tables._known.union(TABLES, [RECORDED])
@@ -77,7 +77,6 @@ class OpenedRun(Tables):
         self._files = RunFiles(path, self.meta)
         self.processes = self._files.processes
         self.problems = self._files.problems
-        self.dropped = self._files.dropped
         self.opened_ns = self._files.now_ns()
         if self.goes_on:
             self._files.as_of_ns = self.opened_ns
@@ -171,13 +170,11 @@ class OpenedRun(Tables):
 
     @property
     def begins_ns(self) -> int | None:
-        """When what is shown begins (Unix ns): with the run, with the range that it was narrowed
-        to, or after what was dropped. None: nobody knows."""
-        started, dropped = self.meta.get("start_real_ns"), self.dropped
+        """When what is shown begins (Unix ns): with the run, or with the range that it was narrowed
+        to. None: nobody knows."""
+        started = self.meta.get("start_real_ns")
         begins = [started] if isinstance(started, int) else []
-        begins += [self.since_ns] if self.since_ns > 0 else []
-        begins += [dropped.until_ns] if dropped is not None and dropped.until_ns > 0 else []
-        return max(begins, default=None)
+        return max(begins + [self.since_ns] * (self.since_ns > 0), default=None)
 
     @cached_property
     def lasted_s(self) -> float | None:
@@ -208,10 +205,8 @@ class OpenedRun(Tables):
         return self._files.clocks.get(node)
 
     def rows(self, table: str) -> int:
-        """Number of stored rows of a table, of the whole run, but for those of dropped details."""
+        """Number of stored rows of a table, of the whole run."""
         manifest = self._files.manifest
-        if self.dropped is not None:
-            return self._stored.count(table)
         compacted = 0 if manifest is None else manifest.rows[table]
         return compacted + (len(self._stored.columns(table)[0]) if table in self._files.rest else 0)
 

@@ -21,8 +21,8 @@ from rltrace.trace import run_dir
 from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.compact.manifest import Taken, readable_manifest
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
-from rltrace.trace.metadata_validation import fitting, only_some, problem_of
-from rltrace.trace.read.processes import RunProcesses, read_dropped, roles_of_parents
+from rltrace.trace.metadata_validation import fitting, problem_of
+from rltrace.trace.read.processes import RunProcesses, roles_of_parents
 from rltrace.trace.read.row_filters import end_what_was_left
 from rltrace.trace.read.segment_batches import (
     Columns,
@@ -50,10 +50,9 @@ class RunFiles(RunProcesses):
     """The files of the run in `path`, which `meta` (its run.json) describes.
 
     `manifest` is that of a compacted run, or None; `rest` are the tables whose segments may hold
-    more than was compacted (else all); `names` number the texts that tables read so far refer to;
-    `dropped` is what was dropped to keep the run small, or None; `only_some`: why nothing is told
-    of samples. What was recorded after `as_of_ns` (Unix ns, or None) is not read: processes are
-    read one after the other, while they go on.
+    more than was compacted (else all); `names` number the texts that tables read so far refer to.
+    What was recorded after `as_of_ns` (Unix ns, or None) is not read: processes are read one after
+    the other, while they go on.
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
@@ -71,8 +70,6 @@ class RunFiles(RunProcesses):
         self._read_processes()
         self._read_problem_files()
         self._find_elsewhere()
-        self.dropped = read_dropped(path, self.clocks)
-        self.only_some = only_some(meta)
 
     def now_ns(self) -> int:
         """This moment on the run's time line (Unix ns), not before any row of this node."""

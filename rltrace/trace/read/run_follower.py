@@ -29,9 +29,9 @@ from rltrace.trace.compact.manifest import CompactManifest, readable_manifest, s
 from rltrace.trace.compact.stored_rows import name_texts, table_columns
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
-from rltrace.trace.metadata_validation import fitting, only_some, problem_of
+from rltrace.trace.metadata_validation import fitting, problem_of
 from rltrace.trace.read.clock_alignment import Reach, read_reach
-from rltrace.trace.read.processes import Dropped, RunProcesses, read_dropped, roles_of_parents
+from rltrace.trace.read.processes import RunProcesses, roles_of_parents
 from rltrace.trace.read.segment_batches import (
     Columns,
     CutError,
@@ -43,7 +43,7 @@ from rltrace.trace.read.segment_batches import (
     unknown,
     values_at,
 )
-from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE, Table
+from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.segment import STREAM
 from rltrace.trace.untrusted_files import FollowedLines, entries, open_own, parsed, read_own
 
@@ -67,12 +67,11 @@ class Rows:
 
 
 class RunFollower(RunProcesses):
-    """Follows the run in `path`. Errors: `RltraceError` when there is none there, or a newer one.
+    """Follows the run in `path`. Errors: `RltraceError` as of `open_run`.
 
     `processes` are numbered as they were found; `names` are the texts of the name ids; `problems`
     say, by file or column, what cannot be followed. `gone`: the directory has been deleted.
-    `recorded` are the numbers of those that have stored any row. `dropped` is what was dropped
-    before to keep the run small, or None: what began until then is not given out.
+    `recorded` are the numbers of those that have stored any row.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,8 +86,6 @@ class RunFollower(RunProcesses):
         self.names = self._names.texts
         self.gone = False
         self.recorded: set[int] = set()
-        self.dropped: Dropped | None = None
-        self._was_polled = False
         self._meta_read_at = -1
         self._facts_read_at: dict[str, tuple[int, int]] = {}
         self._aligned_at = -_ALIGN_EVERY_S
@@ -97,11 +94,6 @@ class RunFollower(RunProcesses):
         self._said = FollowedLines(path / run_dir.PROBLEMS)
         self._stops: dict[str, dict[str, Any]] = {}
         self._unended: dict[str, Rows] = {}  # as of the last poll
-
-    @property
-    def lost_until_ns(self) -> int:
-        """What began until then (Unix ns; -1: nothing) is not given out."""
-        return -1 if self.dropped is None else self.dropped.until_ns
 
     def stopped(self) -> dict[str, tuple[int | None, str]]:
         """Who had stopped recording by the last poll: when (Unix ns; None: not known) and why."""
@@ -114,8 +106,6 @@ class RunFollower(RunProcesses):
         self._read_meta()
         self._read_processes()
         self._read_stops()
-        if not self._was_polled:
-            self._was_polled, self.dropped = True, read_dropped(self.path, self.clocks)
         if self._manifest is not None:
             return self._take_compacted(self._manifest)
         self._unended = {}
@@ -132,14 +122,14 @@ class RunFollower(RunProcesses):
                     parts.append((segment.who, columns))
             found[table.name] = self._rows(table, parts)
         self._left |= ended
-        return {name: self._told(EVENT_TABLES[name], rows) for name, rows in found.items()}
+        return found
 
     def unfinished(self, table: str) -> Rows:
         """The rows in progress, or that ended a moment ago: then `end_ns` is not -1."""
         if table not in self._unended:
             segments = self._segments[table].values()
-            rows = self._rows(EVENT_TABLES[table], [(s.who, s.unfinished) for s in segments])
-            self._unended[table] = self._told(EVENT_TABLES[table], rows)
+            parts = [(segment.who, segment.unfinished) for segment in segments]
+            self._unended[table] = self._rows(EVENT_TABLES[table], parts)
         return self._unended[table]
 
     def now_ns(self) -> int:
@@ -168,7 +158,6 @@ class RunFollower(RunProcesses):
                 continue
             rows = Rows(table_columns(manifest, name))
             self.recorded |= {*np.unique(rows["process"]).tolist()}
-            rows = self._told(table, rows)
             ended = rows["end_ns"] != -1 if "end_ns" in rows.columns else rows["process"] >= 0
             found[name], self._unended[name] = rows.where(ended), rows.where(~ended)
         return found
@@ -230,17 +219,6 @@ class RunFollower(RunProcesses):
         if there:  # else the disk may be away for a moment
             for name in known.keys() - {entry.name for entry in there}:
                 del known[name]
-
-    def _told(self, table: Table, rows: Rows) -> Rows:
-        """Rows of a time without losses, and what goes on; samples if all were recorded."""
-        if table.name in OF_ONE_SAMPLE and only_some(self.meta):
-            return rows.where(np.zeros(len(rows), np.bool_))
-        if not len(rows) or self.lost_until_ns < 0:
-            return rows
-        told = rows[table.columns[0].name] > self.lost_until_ns
-        if "end_ns" in rows.columns:
-            told |= rows["end_ns"] == -1
-        return rows.where(told)
 
     def _rows(self, table: Table, parts: list[tuple[str, Columns]]) -> Rows:
         kept = [

@@ -43,7 +43,7 @@ _COMING_S = 60.0  # after its end, what a run has not shipped is on its way
 _WAIT_S, _WAIT_EVERY_S = 10.0, 1.0  # for that, which most often takes a few seconds
 _NAMED = 5  # processes of a node that is told of
 _MOST_PARQUET_BYTES = 16 << 30
-_PLAIN = (*run_dir.FOLDERS, run_dir.DROPPED, run_dir.PARQUET)
+_PLAIN = (*run_dir.FOLDERS, run_dir.PARQUET)
 
 Problem = dict[str, str]
 Tell = Callable[[int, int], None]

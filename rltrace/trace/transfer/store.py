@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.run_dir import CLOCKS, DROPPED, ENDS, NAMES, NODES, PROBLEMS, PROCESS
+from rltrace.trace.run_dir import CLOCKS, ENDS, NAMES, NODES, PROBLEMS, PROCESS
 from rltrace.trace.safe_open import opened, opener
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import write_all
@@ -288,7 +288,7 @@ _MAGIC = b"RLTPACK1"
 _DIGEST_BYTES = 16
 _LEVEL = 1  # most of what is shipped is space not used yet, which any level makes nothing of
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9_.~-]{1,200}")
-_GROWING = (NAMES, PROBLEMS, ENDS, CLOCKS, DROPPED, *TABLES)
+_GROWING = (NAMES, PROBLEMS, ENDS, CLOCKS, *TABLES)
 
 
 class NotAPack(ValueError):

@@ -43,7 +43,7 @@ SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha2
 FUZZ_PINS := pins/fuzz.txt
 FUZZ := .venvs/fuzz-$(shell sha256sum < $(FUZZ_PINS) | cut -c1-12)
 
-.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 test-launchers frameworks frameworks-latest test-system test-packaging fuzz lint picture types check bench bench-scale bench-sync prove prove-silent gate-study gate-self clean
+.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 test-launchers frameworks frameworks-latest test-system test-packaging fuzz lint picture types check bench bench-scale bench-sync prove prove-stuck prove-silent gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -157,6 +157,12 @@ bench-sync: $(READY)
 prove: $(READY)
 	$(BIN)/python -m benchmarks.prove $(addprefix --only ,$(ONLY)); quiet=$$?; \
 	$(BIN)/python -m benchmarks.prove $(addprefix --only ,$(ONLY)) --loaded && exit $$quiet
+
+# Twelve hangs named and let go, 10,000 stacks asked for, four slow jobs that are none: 25 minutes.
+prove-stuck: $(READY)
+	$(BIN)/python -m benchmarks.stuck
+	$(BIN)/python -m benchmarks.stuck.dumps
+	$(BIN)/python -m benchmarks.stuck.slow
 
 # Are weights that did not arrive found? Twelve silent faults, and jobs without one: an hour. The runs
 # are kept, and those that are there are not made again. ONLY="sync top-p": jobs with this in their name.

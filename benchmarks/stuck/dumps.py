@@ -130,7 +130,7 @@ def _job(until: float) -> None:
 
 @click.command()
 @click.option("--dumps", default=10_000, show_default=True)
-@click.option("--seconds", default=90.0, show_default=True)
+@click.option("--seconds", default=300.0, show_default=True)
 @click.option("--json", "as_json", is_flag=True)
 def main(dumps: int, seconds: float, as_json: bool) -> None:
     """Asks until so many stacks have come, and says how the processes ended."""

@@ -59,6 +59,8 @@ def wrap(
         raise WrongUsage("--probe-budget and --probe-seed go with --probe")
     if not command:
         raise WrongUsage("give the command to trace: `rltrace wrap -- python train.py`")
+    if asked["on_stuck"] in ("", "KILL", "REPORT"):
+        raise WrongUsage("--on-stuck takes report, kill or a command")
     after_s = None if stuck_after is None else _seconds(stuck_after)
     options = WrapOptions(probe=design, stuck_after_s=after_s, **asked)
     sys.exit(wrap_(list(command), out, options))

@@ -13,7 +13,7 @@ from typing import Any
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stuck.first_cause import first_cause, silence
 from rltrace.analysis.stuck.observed import ProcessSeen, Stuck
-from rltrace.run.node.thread_stacks import look_at, used
+from rltrace.run.node.thread_stacks import computes, look_at, used
 from rltrace.run.run_end import pids_of_run
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
@@ -46,14 +46,15 @@ def look(path: str, after_s: float, first_s: float) -> None:
     apart_s = min(_APART_S, after_s)
     pids = [pid for pid in pids_of_run(Path(path)) if pid != os.getpid()]
     before, began = used(pids), time.monotonic()
-    seen = look_at(Path(path), _of_this_node(run), apart_s)
+    dumps = 2 if "stuck_after_s" in (run.meta.get("settings") or {}) else 0  # as was asked for
+    seen = look_at(Path(path), _of_this_node(run), apart_s, dumps)
     passed_s, after = time.monotonic() - began, used(pids)
     later = open_run(path)
     if silence(RunAnalysis(later))[0] != since_ns:
         _print({"again_s": after_s})  # it moves: slow
         return
     is_early = step < 0 or silent_s < _BUSY_TIMES * limit_s
-    if is_early and _is_busy(before, after, passed_s):
+    if is_early and (_is_busy(before, after, passed_s) or computes(pids)):
         _print({"again_s": limit_s})
         return
     _print(first_cause(analysis, seen, later.opened_ns).told())
@@ -64,8 +65,11 @@ def on_demand(path: Path) -> tuple[Stuck, dict[str, ProcessSeen]]:
     node are. Threads in a poll or a sleep are asked, too. Errors: `RltraceError`."""
     run = open_run(path)
     processes = _of_this_node(run)
-    if not any(_lives(facts) for facts in processes.values()):
+    living = [facts for facts in processes.values() if _lives(facts)]
+    if not living:
         raise RltraceError(f"no process of {path.name} lives on this node: nothing to look at")
+    if os.geteuid() not in (0, os.stat(f"/proc/{living[0].get('pid')}").st_uid):
+        raise RltraceError(f"the processes of {path.name} are another user's: ask as that user")
     seen = look_at(path, processes, 2.0, also_polls=True)
     later = open_run(path)
     return first_cause(RunAnalysis(later), seen, later.opened_ns), seen

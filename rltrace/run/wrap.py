@@ -400,7 +400,7 @@ class AgentKeeper:
         if self._on_stuck == "kill":
             _say(f"ending the job (--on-stuck kill): SIGTERM, after {_GRACE_S:.0f} s SIGKILL")
             self._kill_at = time.monotonic() + _GRACE_S
-            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGTERM, signal.SIGCONT)
         elif self._on_stuck != "report":
             told = json.dumps({**stuck.told(), "run": str(self._run_dir)})
             kept = {name: v for name, v in os.environ.items() if name != RUN_VARIABLE}
@@ -409,8 +409,10 @@ class AgentKeeper:
                 # All that `wrap` waits for is blocked here, and must not be there.
                 os.posix_spawn(shell[0], shell, {**kept, "RLTRACE_STUCK": told}, setsigmask=())
 
-    def _signal(self, number: int) -> None:
-        with suppress(OSError, RltraceError):
-            pid = read_run_json(str(self._run_dir)).get("command_pid")
-            if isinstance(pid, int):
-                os.kill(pid, number)
+    def _signal(self, *numbers: int) -> None:
+        """To all that the command started: what hangs may be a shell's child."""
+        spared = {os.getpid(), self._agent.pid}
+        for pid in set(run_end.pids_of_run(self._run_dir)) - spared:
+            for number in numbers:
+                with suppress(OSError):
+                    os.kill(pid, number)

@@ -37,7 +37,8 @@ def traced(tmp_path: Path) -> Iterator[Callable[[str], tuple[Path, subprocess.Po
     def start(program: str) -> tuple[Path, subprocess.Popen[str]]:
         run = tmp_path / "run"
         (tmp_path / "job.py").write_text("import rltrace\n" + textwrap.dedent(program))
-        command = [sys.executable, "-m", "rltrace", "wrap", "--out", str(run), "--"]
+        command = [sys.executable, "-m", "rltrace", "wrap", "--out", str(run)]
+        command += ["--stuck-after", "1h", "--"]
         command += [sys.executable, str(tmp_path / "job.py")]
         job = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
         started.append(job)

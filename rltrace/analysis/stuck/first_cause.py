@@ -120,8 +120,9 @@ def first_cause(analysis: RunAnalysis, seen: Mapping[str, ProcessSeen], seen_ns:
     )
     culprit = next((found for cause in causes for found in cause()), None)
     culprit = culprit or case.unknown()
+    known_s = usual_s if math.isfinite(usual_s) else 0.0
     return Stuck(
-        step, since_ns, seen_ns, usual_s, KINDS.index(culprit.kind), culprit,
+        step, since_ns, seen_ns, known_s, KINDS.index(culprit.kind), culprit,
         tuple(case.waiting(culprit)), tuple(case.not_it()), (*case.also, *case.failures()),
     )  # fmt: skip
 
@@ -380,9 +381,11 @@ def _kernels(thread: ThreadSeen) -> ThreadWait:
     """By the kernel's word for it, where the stack was not asked for."""
     if "epoll" in thread.wait:
         return ThreadWait("loop", "an event loop with nothing to do", "")
-    for part, says in _SLEEPS.items():
-        if part in thread.wait:
+    for begin, says in _SLEEPS.items():
+        if thread.wait.startswith(begin):
             return ThreadWait("child" if says == "a child" else "sleep", says, "")
+    if "futex" in thread.wait:
+        return ThreadWait("code", "a wait for another thread, or in C", "")
     return ThreadWait("code", thread.wait or "code that runs", "")
 
 

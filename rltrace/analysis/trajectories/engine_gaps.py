@@ -99,6 +99,7 @@ class EngineGaps:
     needs: str = ""
 
 
+@np.errstate(all="ignore")  # a job may state sums of any size
 def engine_gaps(analysis: RunAnalysis) -> EngineGaps:
     updates = updates_in_ratios(analysis.run)
     rows = _rows(analysis.run, 1.0 if math.isnan(updates) else updates)

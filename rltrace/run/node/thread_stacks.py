@@ -13,6 +13,7 @@ import ctypes
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +36,7 @@ _MOST_SWITCHES = 5  # a second: a thread that wakes more often may be at work as
 _DELIVERED_S = 0.2
 _WRITTEN_S = 0.005
 _PER_PROCESS_S = 3.0
+_LOOKS, _LOOK_EVERY_S = 15, 0.1
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
@@ -52,6 +54,19 @@ def look_at(run_dir: Path, processes: Mapping[str, Mapping[str, Any]], apart_s: 
     if dumps > 1:
         stacks.append(_asked(run_dir, processes, first, calm, also_polls))
     return {who: _together(who, first[who], last[who], stacks, apart_s) for who in processes}
+
+
+def computes(pids: Iterable[int]) -> bool:
+    """Whether a thread of these processes has work, though it may get no core for it."""
+    found: Counter[str] = Counter()
+    for _ in range(_LOOKS):
+        for pid in pids:
+            with suppress(OSError, ValueError, IndexError):
+                for tid in os.listdir(f"/proc/{pid}/task"):
+                    task = f"/proc/{pid}/task/{tid}"
+                    found[task] += _stat(f"{task}/stat")[1] == "R"
+        time.sleep(_LOOK_EVERY_S)
+    return max(found.values(), default=0) > _LOOKS / 2
 
 
 def used(pids: Iterable[int]) -> dict[int, tuple[float, float]]:
@@ -116,6 +131,8 @@ def _asked(
                     break
                 if stack := stack_of(path, process.pid, thread.tid, processes[who]):
                     found[who, thread.tid] = stack
+                elif thread.tid == process.pid:
+                    break  # a handler of the job's own has taken the place of ours
     return found
 
 

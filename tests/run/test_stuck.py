@@ -20,7 +20,7 @@ import rltrace
 from benchmarks.stuck.__main__ import run as run_hang
 from benchmarks.stuck.hangs import KINDS as HANGS
 from rltrace.testing.inside.analysis import summarize
-from rltrace.testing.inside.run import look, look_at, on_demand
+from rltrace.testing.inside.run import computes, look, look_at, on_demand
 from rltrace.testing.inside.trace import RltraceError
 
 
@@ -291,3 +291,16 @@ def test_a_stuck_job_is_ended_where_that_was_asked_for(tmp_path: Path) -> None:
     kinds = [one.kind for one in summarize(rltrace.open_run(tmp_path / "a")).health.alarms]
     assert "stuck" in kinds
     assert "hang" not in kinds
+
+
+def test_work_that_gets_no_core_is_work() -> None:
+    spin = [sys.executable, "-c", "while True: pass"]
+    spinning = [subprocess.Popen(spin) for _ in range(4)]
+    resting = subprocess.Popen(["sleep", "60"])
+    try:
+        assert all(computes([one.pid]) for one in spinning)
+        assert not computes([resting.pid])
+    finally:
+        for one in (*spinning, resting):
+            one.kill()
+            one.wait()

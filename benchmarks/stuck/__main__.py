@@ -63,7 +63,7 @@ def run(kind: str, folder: Path, after: str = "5s") -> Outcome:
     while job.poll() is None and time.monotonic() - since < WITHIN_S:
         if not culprit and (folder / "culprit.json").exists():
             culprit, since = json.loads((folder / "culprit.json").read_text()), time.monotonic()
-        if culprit and (found := _found(folder / "run")) is not None:
+        if culprit and (found := _found(folder / "run", int(str(culprit["at_ns"])))) is not None:
             break
         time.sleep(0.2)
     found_s = time.monotonic() - since
@@ -77,10 +77,12 @@ def run(kind: str, folder: Path, after: str = "5s") -> Outcome:
     return Outcome(kind, found_s, job.poll(), missed, found.sentence if found else "")
 
 
-def _found(run: Path) -> Stuck | None:
+def _found(run: Path, since_ns: int) -> Stuck | None:
+    """What was seen after a moment: a slow machine may stand still before."""
     for path in (run / "nodes").glob("*.json"):
         with suppress(ValueError):
-            if (found := stuck_of(json.loads(path.read_text()).get("stuck"))) is not None:
+            found = stuck_of(json.loads(path.read_text()).get("stuck"))
+            if found is not None and found.seen_ns - int(1e9) > since_ns:
                 return found
     return None
 

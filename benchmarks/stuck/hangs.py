@@ -34,7 +34,7 @@ _context = multiprocessing.get_context("spawn")
 def tell(**culprit: object) -> None:
     """What the finding has to name: a `kind`, a `pid`, a part of its place or of what it says."""
     part = _FOLDER / "culprit.part"
-    part.write_text(json.dumps({"pid": os.getpid(), **culprit}))
+    part.write_text(json.dumps({"pid": os.getpid(), "at_ns": time.time_ns(), **culprit}))
     part.rename(_FOLDER / "culprit.json")
 
 

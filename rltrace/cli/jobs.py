@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -66,16 +66,13 @@ def wrap(
     sys.exit(wrap_(list(command), out, options))
 
 
-_UNITS_S = {"s": 1, "m": 60, "h": 3600}
+_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def _seconds(text: str) -> float:
-    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS_S else (text, "s")
-    try:
-        if 1 <= (seconds := float(number) * _UNITS_S[unit]) < math.inf:
-            return seconds
-    except ValueError:
-        pass
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if found and 1 <= (seconds := float(found[1]) * _UNITS_S[found[2]]) < 1e9:
+        return seconds
     raise WrongUsage(f"--stuck-after is a time such as 90s, 10m or 2h, not {text!r}")
 
 

@@ -222,7 +222,6 @@ def top(run: Path | None, once: bool, interval_s: float, as_json: bool) -> None:
 def stacks(run: Path | None, as_json: bool) -> None:
     """Who a job that stands still waits for, and where each thread of its processes on this node
     is: twice, two seconds apart. No process is stopped for it."""
-    from rltrace.analysis.stuck.first_cause import lines_of
     from rltrace.run.run_folders import find_run
     from rltrace.run.stuck import on_demand
 
@@ -235,8 +234,8 @@ def stacks(run: Path | None, as_json: bool) -> None:
     for label, says in stuck.lines():
         options.say(f"{label:<8}{says}")
     for process in seen.values():
-        for thread, kind, frames in lines_of(process):
+        for thread in (thread for thread in process.threads if thread.frames):
             options.say("")
-            options.say(f"pid {process.pid}, thread {thread.tid} {thread.name}: {kind}")
-            for frame in frames:
+            options.say(f"pid {process.pid}, thread {thread.tid} {thread.name}: {thread.wait}")
+            for frame in thread.frames:
                 options.say(f"  {frame.file}:{frame.line} {frame.function}")

@@ -37,11 +37,9 @@ def look(path: str, after_s: float, first_s: float) -> None:
     silent_s = (run.opened_ns - since_ns) / 1e9
     known = 0 < usual_s < math.inf
     limit_s = max(after_s, TIMES * usual_s) if known else max(after_s, first_s)
-    if silent_s < limit_s:
-        _print({"again_s": limit_s - silent_s})
-        return
-    if not any(_lives(facts) for facts in _of_this_node(run).values()):
-        _print({"again_s": limit_s})
+    somebody = any(_lives(facts) for facts in _of_this_node(run).values())
+    if silent_s < limit_s or not somebody:
+        _print({"again_s": limit_s - silent_s if somebody else limit_s})
         return
     apart_s = min(_APART_S, after_s)
     pids = [pid for pid in pids_of_run(Path(path)) if pid != os.getpid()]
@@ -50,12 +48,10 @@ def look(path: str, after_s: float, first_s: float) -> None:
     seen = look_at(Path(path), _of_this_node(run), apart_s, dumps)
     passed_s, after = time.monotonic() - began, used(pids)
     later = open_run(path)
-    if silence(RunAnalysis(later))[0] != since_ns:
-        _print({"again_s": after_s})  # it moves: slow
-        return
+    it_moves = silence(RunAnalysis(later))[0] != since_ns
     is_early = step < 0 or silent_s < _BUSY_TIMES * limit_s
-    if is_early and (_is_busy(before, after, passed_s) or computes(pids)):
-        _print({"again_s": limit_s})
+    if it_moves or (is_early and (_is_busy(before, after, passed_s) or computes(pids))):
+        _print({"again_s": limit_s})  # it is slow
         return
     _print(first_cause(analysis, seen, later.opened_ns).told())
 

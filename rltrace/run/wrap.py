@@ -406,7 +406,7 @@ class AgentKeeper:
             kept = {name: v for name, v in os.environ.items() if name != RUN_VARIABLE}
             with suppress(OSError):  # there is no shell: the job goes on
                 shell = ["/bin/sh", "-c", self._on_stuck]
-                # All that `wrap` waits for is blocked here, and must not be there.
+                # What `wrap` waits for is blocked here.
                 os.posix_spawn(shell[0], shell, {**kept, "RLTRACE_STUCK": told}, setsigmask=())
 
     def _signal(self, *numbers: int) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stuck.observed import Culprit, ProcessSeen, StackLine, Stuck, ThreadSeen
+from rltrace.analysis.stuck.observed import Culprit, ProcessSeen, Stuck, ThreadSeen
 from rltrace.analysis.timeline.stages import usual_step_s
 from rltrace.trace.compact.stored_rows import quoted
 from rltrace.trace.job_devices import AGENT
@@ -413,10 +413,3 @@ def _wait_of(thread: ThreadSeen) -> ThreadWait:
 @cache
 def _kinds() -> Mapping[str, Mapping[str, list[str]]]:
     return packaged_toml("analysis/data/waits.toml")
-
-
-def lines_of(process: ProcessSeen) -> Iterator[tuple[ThreadSeen, str, tuple[StackLine, ...]]]:
-    """Each thread that was asked, with what it waits for and its stack."""
-    for thread in process.threads:
-        if thread.frames:
-            yield thread, _wait_of(thread).kind, thread.frames

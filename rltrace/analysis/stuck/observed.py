@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 
@@ -33,7 +33,7 @@ class ThreadSeen:
 
 @dataclass(frozen=True)
 class ProcessSeen:
-    """A process and its threads, the main one first; `state` is the kernel's letter."""
+    """Its threads, the main one first; `state` is the kernel's letter."""
 
     pid: int
     alive: bool
@@ -70,11 +70,7 @@ class Stuck:
     culprit: Culprit
     waiting: tuple[str, ...] = ()
     not_it: tuple[str, ...] = ()
-    also: tuple[str, ...] = field(default=())
-
-    @property
-    def silent_s(self) -> float:
-        return (self.seen_ns - self.since_ns) / 1e9
+    also: tuple[str, ...] = ()
 
     def told(self) -> dict[str, Any]:
         """As it stands in the run's problems."""
@@ -84,7 +80,8 @@ class Stuck:
         """A label and what stands behind it, line by line."""
         usual = f" (a step takes {_span(self.usual_s)})" if self.usual_s > 0 else ""
         step = f"step {self.step}, " if self.step >= 0 else ""
-        yield "stuck", f"{step}nothing moved for {_span(self.silent_s)}{usual}"
+        silent = _span((self.seen_ns - self.since_ns) / 1e9)
+        yield "stuck", f"{step}nothing moved for {silent}{usual}"
         yield "cause", self.culprit.says
         if self.culprit.place:
             yield "", self.culprit.place
@@ -97,9 +94,8 @@ class Stuck:
     @property
     def sentence(self) -> str:
         """The same in one sentence."""
-        said = dict(line for line in self.lines() if line[0])
         place = f" ({self.culprit.place})" if self.culprit.place else ""
-        return f"stuck: {said['stuck']}: {said['cause']}{place}"
+        return f"stuck: {next(self.lines())[1]}: {self.culprit.says}{place}"
 
 
 def _span(seconds: float) -> str:

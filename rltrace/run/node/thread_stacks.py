@@ -146,7 +146,7 @@ def stack_of(path: Path, pid: int, tid: int, facts: Mapping[str, Any]) -> tuple[
         if ctypes.CDLL(None).tgkill(pid, tid, SIGNAL) != 0:
             return ()
         until = time.monotonic() + _DELIVERED_S
-        while _pending(pid, tid) and time.monotonic() < until:
+        while _is_set(pid, tid, "SigPnd") and time.monotonic() < until:
             time.sleep(_WRITTEN_S / 10)
         known = -1
         while (now := os.stat(path).st_size) != known and time.monotonic() < until:
@@ -166,19 +166,14 @@ def _may_ask(path: Path, pid: int, tid: int, descriptor: object) -> bool:
     there, here = os.stat(f"/proc/{pid}/fd/{descriptor}"), os.stat(path)
     if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
         return False
-    bit = 1 << (SIGNAL - 1)
-    status = Path(f"/proc/{pid}/task/{tid}/status").read_text("utf-8", "replace")
-    caught, blocked = (
-        int(found[1], 16) if (found := re.search(rf"^{key}:\s+(\w+)", status, re.MULTILINE)) else 0
-        for key in ("SigCgt", "SigBlk")
-    )
-    state = _stat(f"/proc/{pid}/task/{tid}/stat")[1]
-    return bool(caught & bit) and not blocked & bit and state in _ASLEEP
+    asleep = _stat(f"/proc/{pid}/task/{tid}/stat")[1] in _ASLEEP
+    return asleep and _is_set(pid, tid, "SigCgt") and not _is_set(pid, tid, "SigBlk")
 
 
-def _pending(pid: int, tid: int) -> bool:
+def _is_set(pid: int, tid: int, mask: str) -> bool:
+    """Whether our signal is in a mask of a thread."""
     status = Path(f"/proc/{pid}/task/{tid}/status").read_text("utf-8", "replace")
-    found = re.search(r"^SigPnd:\s+(\w+)", status, re.MULTILINE)
+    found = re.search(rf"^{mask}:\s+(\w+)", status, re.MULTILINE)
     return bool(found and int(found[1], 16) & (1 << (SIGNAL - 1)))
 
 

@@ -43,6 +43,11 @@ RAY = {
 }
 """The environment of a job that starts a Ray cluster of its own."""
 
+FULL_FORM = pytest.mark.skipif(
+    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for a few kinds of jobs, this is another"
+)
+"""Of tests that run jobs of their own: the quick form has no time for them, the full one has."""
+
 Meanwhile = Callable[["subprocess.Popen[bytes]"], None]
 """What is done while a job runs; it may end the job."""
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.framework_jobs import FULL_FORM
 from tests.openrlhf.jobs import TENSORS, Finished, Job, end_left_over, train
 from tests.openrlhf.test_runs import BATCH, trained
 
-pytestmark = pytest.mark.skipif(
-    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for one kind of job"
-)
+pytestmark = FULL_FORM
 
 KILLED = Job((), (("OPENRLHF_CPU_TOKEN_SECONDS", "0.05"),))
 WAIT_S = 600

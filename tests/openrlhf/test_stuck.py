@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.framework_jobs import PLUGIN, free_port, hung
+from tests.framework_jobs import FULL_FORM, PLUGIN, free_port, hung
 from tests.hooks.conftest import clean_environment
 from tests.openrlhf.jobs import Job, train
 
-pytestmark = pytest.mark.skipif(
-    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for one kind of job"
-)
+pytestmark = FULL_FORM
 
 
 def test_a_judge_that_does_not_answer_is_named(assets: Path, tmp_path: Path) -> None:

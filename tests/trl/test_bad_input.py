@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.framework_jobs import FULL_FORM
 from tests.trl.jobs import FAILS, JOBS, Finished, train
 from tests.trl.test_runs import UPDATE
 
-pytestmark = pytest.mark.skipif(
-    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for some kinds of jobs"
-)
+pytestmark = FULL_FORM
 
 
 @pytest.fixture(scope="module")

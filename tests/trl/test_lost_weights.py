@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import pytest
-
 from rltrace.testing.inside.analysis import RunAnalysis
+from tests.framework_jobs import FULL_FORM
 from tests.trl.jobs import Job, train
 
-pytestmark = pytest.mark.skipif(
-    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for one kind of job"
-)
+pytestmark = FULL_FORM
 
 LOST = 8  # the version: so many updates went before
 

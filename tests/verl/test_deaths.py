@@ -3,19 +3,17 @@ is no step; the trace holds what was done until then, and a new job goes on befo
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from rltrace.testing.inside.analysis import find_steps, read_activity, summarize
 from rltrace.testing.inside.report import warnings
+from tests.framework_jobs import FULL_FORM
 from tests.verl.jobs import SYNC_BYTES, Finished, Job, train
 from tests.verl.test_runs import BATCH
 
-pytestmark = pytest.mark.skipif(
-    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for one kind of job"
-)
+pytestmark = FULL_FORM
 
 STEPS = 4
 

@@ -3,18 +3,15 @@ which line."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.framework_jobs import hung
+from tests.framework_jobs import FULL_FORM, hung
 from tests.verl.jobs import JOBS, train
 
-pytestmark = pytest.mark.skipif(
-    bool(os.environ.get("QUICK")), reason="QUICK=1 asks for one kind of job"
-)
+pytestmark = FULL_FORM
 
 
 @pytest.mark.parametrize(

@@ -165,12 +165,12 @@ def _ask_some(run: Path, until: float) -> int:
     while time.time() < until:
         alive = list(_alive(run).items())
         random.shuffle(alive)
-        for who, facts in alive:
+        for _, facts in alive:
             with suppress(OSError):
                 for tid in os.listdir(f"/proc/{facts['pid']}/task"):
                     task = Path(f"/proc/{facts['pid']}/task/{tid}")
                     if "futex" in (task / "wchan").read_text():
-                        stack_of(run / "stacks" / f"{who}.txt", facts["pid"], int(tid), facts)
+                        stack_of(run, facts["pid"], int(tid), facts)
                         asked += 1
     return asked
 

@@ -120,7 +120,7 @@ def _one_statement(sql: str) -> None:
 
 def _opened(run: Path | None) -> OpenedRun:
     """The run, which is all that a query can read."""
-    from rltrace.hooks.identity import identify
+    from rltrace.hooks.sample_api import identify
     from rltrace.run.run_folders import find_run, open_readable
 
     found = find_run(run)

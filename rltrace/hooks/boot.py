@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from _functools import partial  # type: ignore[import-not-found]
+from _signal import SIGURG  # type: ignore[import-not-found]  # `signal` imports enum
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.import_finder import ImportFinder
@@ -17,7 +18,8 @@ from rltrace.hooks.launch_info import Program, launch, program
 from rltrace.hooks.spans import watch_asyncio
 from rltrace.trace.clock import node_id
 from rltrace.trace.job_exceptions import contained, from_outside
-from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE
+from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE, STACKS
+from rltrace.trace.safe_open import opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +51,9 @@ CARRIED = (
     *OWN_VARIABLES,
 )
 """What a process that inherits no environment has to be given, beside `PYTHONPATH`."""
+
+STACK_SIGNAL: int = SIGURG
+"""Ignored by default: what takes the process's place by `exec` is not ended by it."""
 
 SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 """The folder that goes first on `PYTHONPATH`."""
@@ -165,7 +170,7 @@ def _boot(run_dir: str) -> None:
             from rltrace.hooks import token_capture
 
             token_capture.start()
-        if recording.start(run_dir, **facts) is None:
+        if recording.start(run_dir, stacks=_offer_stacks(run_dir), **facts) is None:
             os.environ.pop(RUN_VARIABLE, None)  # said once; the children need not say it again
             return
         _start_agent(run_dir)
@@ -223,6 +228,21 @@ def _replace(target: str, module: Any) -> None:
 
 def _load_adapter(framework: str, target: str) -> None:
     installation().load_adapter(framework, target)
+
+
+def _offer_stacks(run_dir: str) -> int:
+    """Has `faulthandler` write the stack of a thread that gets `STACK_SIGNAL` to the node's file:
+    in C, without the GIL or a thread of ours, and in children that are forked. The file's
+    descriptor; -1 where that cannot be."""
+    with contained(OSError, ValueError, RuntimeError):
+        import faulthandler  # compiled in
+
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with opened(f"{run_dir}/{STACKS}/{node_id()}.txt", flags) as file:
+            kept = os.dup(file)
+        faulthandler.register(STACK_SIGNAL, file=kept, all_threads=False, chain=False)
+        return kept
+    return -1
 
 
 def _place() -> dict[str, Any]:

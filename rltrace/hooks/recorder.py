@@ -57,8 +57,9 @@ _PASSING = {errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ENOMEM}
 class Recorder:
     """The recorder of this process. `step` and `version` are for rows that state none."""
 
-    def __init__(self, run_dir: str, **facts: Any) -> None:
+    def __init__(self, run_dir: str, stacks: int = -1, **facts: Any) -> None:
         self.run_dir = run_dir
+        self._stacks = stacks
         self.step = -1
         self.version = -1
         self.takes_weights = True  # and does not send them
@@ -261,9 +262,7 @@ class Recorder:
 
     def _write_process_file(self) -> None:
         if not self._introduced:
-            from rltrace.hooks.watch.stacks import offer
-
-            self._introduced, self._stacks = True, offer(self.run_dir, self.who)
+            self._introduced = True
         monotonic, real, bracket = clock.pair()
         facts = {
             "who": self.who,

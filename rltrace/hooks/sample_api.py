@@ -5,10 +5,10 @@ Ids (of trajectories, groups, prompts) are whatever the loop uses: str, int or b
 
 from __future__ import annotations
 
+from _blake2 import blake2b  # hashlib would cost every process 2 ms
 from time import monotonic_ns
 
 from rltrace.hooks import recorder as _recorder
-from rltrace.hooks.identity import identify
 from rltrace.hooks.null_api import IDLE, stays_out_of_graphs
 from rltrace.hooks.spans import Span, codes_of, stored
 from rltrace.trace.job_exceptions import from_outside
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Id: TypeAlias = str | int | bytes
+
+
+def identify(value: Id) -> int:
+    """A signed 64-bit hash of a framework's own id, the same in every process and run: under it
+    trajectories, groups and prompts meet. Numbers and their text are one id: `identify(7) ==
+    identify("7")`. Never -1, which means unknown."""
+    data = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
+    number = int.from_bytes(blake2b(data, digest_size=8).digest(), "little", signed=True)
+    return number if number != -1 else -2
 
 
 @stays_out_of_graphs

@@ -30,8 +30,9 @@ from rltrace.importers.placed_events import (
     write_placed,
 )
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.metadata_validation import update_run_json
 from rltrace.trace.read.framework_figure import ANY_VERSION
-from rltrace.trace.run_dir import PROBLEMS, append_line, create_run, update_run_json
+from rltrace.trace.run_dir import PROBLEMS, append_line, create_run
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 WHO = "imported"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rltrace.report import units
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import OUTLIVED, Liveness, command_s
-from rltrace.trace.metadata_validation import described
-from rltrace.trace.run_dir import PROCESS, RUN_FILE, read_run_json
+from rltrace.trace.metadata_validation import described, read_run_json
+from rltrace.trace.run_dir import PROCESS, RUN_FILE
 from rltrace.trace.safe_text import visible
 from rltrace.trace.untrusted_files import own_files, read_own
 

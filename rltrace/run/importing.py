@@ -16,7 +16,8 @@ from rltrace.importers.log_detection import holds_log
 from rltrace.importers.reading import read_run
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.run.run_folders import new_run_path
-from rltrace.trace.run_dir import READ_FROM, RUN_FILE, holds_run, update_run_json
+from rltrace.trace.metadata_validation import update_run_json
+from rltrace.trace.run_dir import READ_FROM, RUN_FILE, holds_run
 from rltrace.trace.vocabulary import Stage, word
 
 

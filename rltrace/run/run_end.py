@@ -18,6 +18,7 @@ from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.launcher_ranks import go_on, how_all_ended
 from rltrace.trace.liveness import OUTLIVED, began_at
+from rltrace.trace.metadata_validation import now_ns, read_run_json, update_run_json
 from rltrace.trace.run_dir import (
     CLOCKS,
     NAMES,
@@ -27,9 +28,6 @@ from rltrace.trace.run_dir import (
     RUN_FILE,
     RUN_VARIABLE,
     append_line,
-    now_ns,
-    read_run_json,
-    update_run_json,
 )
 from rltrace.trace.untrusted_files import told_in
 from rltrace.trace.vocabulary import STEP_SPAN

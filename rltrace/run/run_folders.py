@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from rltrace.hooks.recorder import to_stderr
 from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean
-from rltrace.trace.run_dir import PARQUET, RUN_FILE, RUNS_FOLDER, holds_run, read_run_json
+from rltrace.trace.metadata_validation import read_run_json
+from rltrace.trace.run_dir import PARQUET, RUN_FILE, RUNS_FOLDER, holds_run
 from rltrace.trace.safe_open import opened
 from rltrace.trace.safe_text import LAUNCHERS, REDACTED, redacted
 

@@ -20,28 +20,20 @@ from rltrace.adapters import find_adapters
 from rltrace.hooks import boot, token_capture
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Call, Hook
-from rltrace.hooks.identity import identify
 from rltrace.hooks.launch_info import launch
 from rltrace.hooks.node_setup import spawn_agent
 from rltrace.hooks.null_api import Idle
 from rltrace.hooks.patch.call_observer import Observer
 from rltrace.hooks.patch.wrapping import wrap
 from rltrace.hooks.probe.delays import Design
+from rltrace.hooks.sample_api import identify
 from rltrace.plugins import REPLACEMENTS
 from rltrace.run.run_folders import keep_command, launch_path, place, why_unsafe
 from rltrace.trace import launcher_ranks
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import (
-    CAPTURE_TOKENS,
-    NODES,
-    RUN_VARIABLE,
-    RunExistsError,
-    create_run,
-    now_ns,
-    read_run_json,
-    update_run_json,
-)
+from rltrace.trace.metadata_validation import now_ns, read_run_json, update_run_json
+from rltrace.trace.run_dir import CAPTURE_TOKENS, NODES, RUN_VARIABLE, RunExistsError, create_run
 
 
 class Opened(NamedTuple):

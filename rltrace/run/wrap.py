@@ -38,16 +38,8 @@ from rltrace.run.shipping import final_shipping
 from rltrace.run.shipping.destinations import begin, check_ship, make_folder, shipped_to
 from rltrace.trace import launcher_ranks
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.run_dir import (
-    NODES,
-    RUN_FILE,
-    RUN_VARIABLE,
-    RUNS_FOLDER,
-    STUCK,
-    read_run_json,
-    update_run_json,
-    write_json,
-)
+from rltrace.trace.metadata_validation import read_run_json, update_run_json
+from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE, RUNS_FOLDER, STUCK, write_json
 
 if TYPE_CHECKING:
     from rltrace.analysis.live.snapshot import StepDone

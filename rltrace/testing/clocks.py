@@ -8,7 +8,7 @@ import time
 
 from rltrace.hooks.recorder import Recorder
 from rltrace.trace.job_exceptions import Clock
-from rltrace.trace.run_dir import update_run_json
+from rltrace.trace.metadata_validation import update_run_json
 
 A_DAY_S = 86_400
 UP_FOR_DAYS = "up-for-days-0"

@@ -16,15 +16,16 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Summary, summary_of
 from rltrace.analysis.whatif import workload_of_run
 from rltrace.analysis.whatif.predict import Source
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 from rltrace.report.formats.to_json import render
 from rltrace.report.notebook import Run
 from rltrace.testing.run_files import write
 from rltrace.testing.timeline_rows import MAIN_LANE, SECOND, START_NS, Interval, Process
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.metadata_validation import update_run_json
 from rltrace.trace.read import run as trace
-from rltrace.trace.run_dir import PROCESS, update_run_json
+from rltrace.trace.run_dir import PROCESS
 from rltrace.trace.schema import TABLES, Column
 from rltrace.trace.vocabulary import Stage, word
 

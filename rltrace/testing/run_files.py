@@ -13,8 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rltrace.testing.timeline_rows import SECOND, START_NS, Process
+from rltrace.trace.metadata_validation import update_run_json
 from rltrace.trace.read.segment_batches import dtype, unknown
-from rltrace.trace.run_dir import CLOCKS, NAMES, PROCESS, create_run, dumps, update_run_json
+from rltrace.trace.run_dir import CLOCKS, NAMES, PROCESS, create_run, dumps
 from rltrace.trace.schema import TABLES, Table
 
 BATCH_ROWS = 8192

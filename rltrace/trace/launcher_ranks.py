@@ -14,7 +14,8 @@ from typing import Any
 
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import RUN_FILE, read_run_json, update_run_json, write_first, write_json
+from rltrace.trace.metadata_validation import read_run_json, update_run_json
+from rltrace.trace.run_dir import RUN_FILE, write_first, write_json
 from rltrace.trace.safe_open import alone
 from rltrace.trace.untrusted_files import own_files, parsed, read_own, told_in
 

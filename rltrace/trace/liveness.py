@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltrace.trace.clock import node_id
-from rltrace.trace.run_dir import CLOCKS, FETCHED_FILE, NAMES, NODES, PROCESS, read_described
+from rltrace.trace.metadata_validation import read_described
+from rltrace.trace.run_dir import CLOCKS, FETCHED_FILE, NAMES, NODES, PROCESS
 
 if TYPE_CHECKING:
     from rltrace.trace.read.processes import TracedProcess

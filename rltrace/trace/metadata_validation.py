@@ -1,4 +1,4 @@
-"""Checks what a run's small files state: anybody may have written them.
+"""Reads run.json, and checks what a run's small files state: anybody may have written them.
 
 Readers add times, look processes up by name and put numbers into 64-bit columns. What is of another
 kind is left out here, once, and so unknown to all of them. Standard library only.
@@ -6,13 +6,18 @@ kind is left out here, once, and so unknown to all of them. Standard library onl
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import READ_FROM, RUN_FILE
+from rltrace.trace.job_exceptions import contained
+from rltrace.trace.run_dir import READ_FROM, RUN_FILE, holds_run, write_json
 from rltrace.trace.schema import SCHEMA_VERSION
+from rltrace.trace.untrusted_files import parsed, read_own
 
 _MOST = 1 << 62  # so that two of them can be added
 
@@ -133,3 +138,54 @@ def described(said: object, path: str) -> dict[str, Any]:
             "of the job, so this rltrace does not read it"
         )
     return told
+
+
+def read_run_json(path: str) -> dict[str, Any]:
+    """The run's description. Errors: RltraceError when the directory is no run."""
+    try:
+        loaded = parsed(read_own(f"{path}/{RUN_FILE}"))
+    except (FileNotFoundError, NotADirectoryError):
+        if not os.path.exists(path):
+            raise RltraceError(f"{path} does not exist: `rltrace ls` lists the runs here") from None
+        if inside := _runs_in(path):
+            raise RltraceError(folder_of_runs(path, inside)) from None
+        message = f"{path} is no run (it has no {RUN_FILE}): give the directory that wrap named"
+        raise RltraceError(message) from None
+    except (OSError, ValueError) as error:
+        raise RltraceError(f"{path}/{RUN_FILE} cannot be read: {error}") from None
+    if not isinstance(loaded, dict):
+        raise RltraceError(f"{path}/{RUN_FILE} is not a run's description")
+    return loaded
+
+
+def _runs_in(path: str) -> list[str]:
+    with contained(OSError):
+        return sorted(name for name in os.listdir(path) if holds_run(f"{path}/{name}"))
+    return []
+
+
+def folder_of_runs(where: str, runs: list[str]) -> str:
+    """What is said where a run was asked for, of a folder (path or URL) that holds `runs`."""
+    said = f"{where} is no run, but a folder that holds"
+    one = f"{where.rstrip('/')}/{runs[-1]}"
+    if len(runs) == 1:
+        return f"{said} one: give {one}"
+    return f"{said} {len(runs)}: give one of them, such as {one} (`rltrace ls {where}` lists them)"
+
+
+def read_described(path: str) -> dict[str, Any]:
+    """As `read_run_json`, without what cannot be. Errors: RltraceError also as `described`."""
+    return described(read_run_json(path), path)
+
+
+def now_ns(told: dict[str, Any]) -> int:
+    """Now on a run's time line (Unix ns); where it began, a clock that was set moves nothing."""
+    real, monotonic = told.get("start_real_ns"), told.get("start_monotonic_ns")
+    if told.get("node") != node_id() or not isinstance(real, int) or not isinstance(monotonic, int):
+        return time.time_ns()
+    return real + time.monotonic_ns() - monotonic
+
+
+def update_run_json(path: str, **fields: Any) -> None:
+    """Changes fields of run.json; only `wrap` and the agent do. Errors: as reading."""
+    write_json(f"{path}/{RUN_FILE}", {**read_run_json(path), **fields})

@@ -11,7 +11,6 @@ import os
 import time
 
 from rltrace.trace.clock import node_id
-from rltrace.trace.errors import RltraceError
 from rltrace.trace.job_exceptions import contained, from_outside
 from rltrace.trace.safe_open import opened
 from rltrace.trace.safe_text import redacted
@@ -29,7 +28,7 @@ APART_FILE = "apart.json"  # in a directory that is one node's own: where it is 
 FETCHED_FILE = "fetched.json"  # in a directory that was brought from a URL: what of the run is here
 PROCESS, NAMES, PROBLEMS, CLOCKS, NODES = "process", "names", "problems", "clocks", "nodes"
 ENDS = "ends"
-STACKS = "stacks"  # where a process's threads wait: for the node's agent, and never shipped
+STACKS = "stacks"  # where threads of a node's processes wait: for its agent, and never shipped
 READ_FROM = "read_from"  # in run.json: the log of a run that nobody keeps
 CAPTURE_TOKENS = "capture_tokens"  # setting: token ids are recorded (`wrap --capture-tokens`)
 PARQUET = "parquet"  # folder of the compacted tables (`rltrace compact`)
@@ -131,61 +130,6 @@ def _write_new(path: str, text: bytes) -> None:
 def _write(file: int, text: bytes, path: str) -> None:
     if os.write(file, text) != len(text):
         raise OSError(errno.ENOSPC, "no space left on device", path)
-
-
-def read_run_json(path: str) -> dict[str, Any]:
-    """The run's description. Errors: RltraceError when the directory is no run."""
-    from rltrace.trace.untrusted_files import parsed, read_own
-
-    try:
-        loaded = parsed(read_own(f"{path}/{RUN_FILE}"))
-    except (FileNotFoundError, NotADirectoryError):
-        if not os.path.exists(path):
-            raise RltraceError(f"{path} does not exist: `rltrace ls` lists the runs here") from None
-        if inside := _runs_in(path):
-            raise RltraceError(folder_of_runs(path, inside)) from None
-        message = f"{path} is no run (it has no {RUN_FILE}): give the directory that wrap named"
-        raise RltraceError(message) from None
-    except (OSError, ValueError) as error:
-        raise RltraceError(f"{path}/{RUN_FILE} cannot be read: {error}") from None
-    if not isinstance(loaded, dict):
-        raise RltraceError(f"{path}/{RUN_FILE} is not a run's description")
-    return loaded
-
-
-def _runs_in(path: str) -> list[str]:
-    with contained(OSError):
-        return sorted(name for name in os.listdir(path) if holds_run(f"{path}/{name}"))
-    return []
-
-
-def folder_of_runs(where: str, runs: list[str]) -> str:
-    """What is said where a run was asked for, of a folder (path or URL) that holds `runs`."""
-    said = f"{where} is no run, but a folder that holds"
-    one = f"{where.rstrip('/')}/{runs[-1]}"
-    if len(runs) == 1:
-        return f"{said} one: give {one}"
-    return f"{said} {len(runs)}: give one of them, such as {one} (`rltrace ls {where}` lists them)"
-
-
-def read_described(path: str) -> dict[str, Any]:
-    """As `read_run_json`, without what cannot be. Errors: RltraceError also as `described`."""
-    from rltrace.trace.metadata_validation import described
-
-    return described(read_run_json(path), path)
-
-
-def now_ns(told: dict[str, Any]) -> int:
-    """Now on a run's time line (Unix ns); where it began, a clock that was set moves nothing."""
-    real, monotonic = told.get("start_real_ns"), told.get("start_monotonic_ns")
-    if told.get("node") != node_id() or not isinstance(real, int) or not isinstance(monotonic, int):
-        return time.time_ns()
-    return real + time.monotonic_ns() - monotonic
-
-
-def update_run_json(path: str, **fields: Any) -> None:
-    """Changes fields of run.json; only `wrap` and the agent do. Errors: as reading."""
-    write_json(f"{path}/{RUN_FILE}", {**read_run_json(path), **fields})
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:

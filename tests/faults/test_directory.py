@@ -42,7 +42,7 @@ def test_a_disk_that_fills_up_keeps_what_was_stored_on_it(
     said = said_by_us(errors)
     assert 1 <= len([line for line in said if "recording stopped" in line]) <= 4  # one a process
     assert "Traceback" not in errors
-    assert all(100 < stored < 20_000 for stored in job.stored())
+    assert 100 < max(job.stored()) < 20_000  # of a worker that begins later there may be nothing
     assert job.wrong() == {}
     if ship:
         url = read_run_json(str(job.run))["shipped_to"]

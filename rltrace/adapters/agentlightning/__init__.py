@@ -14,7 +14,7 @@ from rltrace.adapters.table.rows import in_versions, methods
 from rltrace.adapters.table.timers import timed_block
 from rltrace.adapters.verl.tables import LABELS as VERL_LABELS
 from rltrace.hooks.hook import Call, Hook
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 
 LABELS = {**VERL_LABELS, "gen": "wait", "gen_max": "wait", "validate": "eval"}
 """Timers of the trainer -> stage. While agents run elsewhere, the trainer waits."""

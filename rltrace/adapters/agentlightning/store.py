@@ -12,7 +12,7 @@ from typing import Any
 
 from rltrace.adapters.table.samples import keep, use, versions_of
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 from rltrace.trace.vocabulary import Fate, Finish
 
 _MOST = 10_000  # attempts whose spans may still come

@@ -18,7 +18,7 @@ from rltrace.adapters.log_table import (
     ns,
     whole,
 )
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 from rltrace.trace.vocabulary import Fate, Finish, Stage
 
 _PHASES = {"generate": Stage.ROLLOUT, "reward": Stage.REWARD, "toolcall": Stage.ENV}

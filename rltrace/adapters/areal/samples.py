@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from rltrace.adapters.table.samples import cut_short, finish, use, verdict, versions_of
 from rltrace.adapters.token_fidelity import runs
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
 from rltrace.hooks.recorder import Recorder
+from rltrace.hooks.sample_api import identify
 from rltrace.trace.vocabulary import Fate
 
 

@@ -14,7 +14,7 @@ from rltrace.adapters.openrlhf import engine
 from rltrace.adapters.table.samples import cut_short, finish
 from rltrace.adapters.token_fidelity import Sampled
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 from rltrace.trace.vocabulary import Finish, Stage
 
 TAG = "rltrace_trajectory"

@@ -16,7 +16,7 @@ from rltrace.adapters.table.samples import use
 from rltrace.adapters.table.steps import step_begins, step_is
 from rltrace.adapters.table.weights import phase_row, tensor_bytes, weights_moved
 from rltrace.hooks.hook import Call, Hook
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 from rltrace.trace.vocabulary import Fate, Stage, SyncRole
 
 _MOST_WAITING = 100_000  # traces that have been generated and not yet trained on

@@ -15,7 +15,7 @@ from rltrace.adapters.table.logged import record_figures
 from rltrace.adapters.table.samples import use
 from rltrace.adapters.table.weights import parameter_count
 from rltrace.hooks.hook import Adapter, Call, Hook
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 from rltrace.hooks.spans import codes_of
 from rltrace.trace.vocabulary import SyncRole, Transport
 

@@ -15,7 +15,7 @@ from rltrace.adapters.table.steps import step_begins
 from rltrace.adapters.table.timers import labelled, start_stop
 from rltrace.adapters.table.weights import Sending
 from rltrace.hooks.hook import Call, Hook
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 
 LABELS = labelled(
     train="actor_train critic_train",

@@ -15,7 +15,7 @@ from rltrace.adapters.table.stated import not_none
 from rltrace.adapters.table.steps import Loop
 from rltrace.adapters.table.weights import parameter_count
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 from rltrace.trace.vocabulary import Fate
 
 

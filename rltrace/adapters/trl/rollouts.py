@@ -20,7 +20,7 @@ from rltrace.adapters.token_fidelity import Sampled, runs
 from rltrace.adapters.trl.loop import TrlSample, ends_of_text, loop, reward_weights, set_row
 from rltrace.adapters.trl.verdicts import write_verdicts
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 from rltrace.trace.vocabulary import Fate, Finish, Stage
 
 _next = count().__next__

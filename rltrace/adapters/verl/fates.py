@@ -13,7 +13,7 @@ from typing import Any
 from rltrace.adapters.table.samples import ratios, use
 from rltrace.adapters.verl.rollout import ONE_WORKER, row_id
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 from rltrace.trace.vocabulary import Fate
 
 

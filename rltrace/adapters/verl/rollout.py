@@ -14,7 +14,7 @@ from rltrace.adapters.table.samples import finish, keep, verdict, versions_of
 from rltrace.adapters.table.stated import at
 from rltrace.adapters.token_fidelity import Sampled, runs
 from rltrace.hooks.hook import Call
-from rltrace.hooks.identity import identify
+from rltrace.hooks.sample_api import identify
 from rltrace.trace.vocabulary import Finish
 
 ONE_WORKER = "uid_"

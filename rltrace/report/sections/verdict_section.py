@@ -19,7 +19,8 @@ from rltrace.analysis.walls.wall import LIKELY, WEIGHTS, Figure, Wall, stages_of
 from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, listed, lowered, numbers, raised, table
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.run_dir import RUNS_FOLDER, read_run_json
+from rltrace.trace.metadata_validation import read_run_json
+from rltrace.trace.run_dir import RUNS_FOLDER
 from rltrace.trace.safe_text import visible
 
 _MOST_FIGURES = 4

@@ -1,6 +1,6 @@
 """Where the threads of processes on this node wait, seen from outside without ptrace.
 
-A thread that waits in the kernel is asked for its stack by a signal (`rltrace.hooks.watch.stacks`).
+A thread that waits in the kernel is asked for its stack by a signal (`rltrace.hooks.boot`).
 What was measured decides which ones are asked. The dump of a thread that runs may read a frame as
 it changes, and end the process: one in some hundred in Python 3.10 and 3.13 (of all threads at
 once in 3.11, too). And a poll or a sleep in C comes back early, which a program may take for an
@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.stuck.observed import ProcessSeen, StackLine, ThreadSeen
-from rltrace.hooks.watch.stacks import SIGNAL
+from rltrace.hooks.boot import STACK_SIGNAL
+from rltrace.trace.clock import node_id
 from rltrace.trace.liveness import began_at
 from rltrace.trace.run_dir import STACKS
+from rltrace.trace.safe_open import alone
 from rltrace.trace.untrusted_files import read_own
 
 _GOES_ON = (
@@ -38,6 +40,7 @@ _WRITTEN_S = 0.005
 _PER_PROCESS_S = 3.0
 _LOOKS, _LOOK_EVERY_S = 15, 0.1
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_HEAD = "(most recent call first)"
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
@@ -122,41 +125,47 @@ def _asked(
     for who, process in calm.items():
         before = {thread.tid: thread.switches for thread in first[who].threads}
         until = time.monotonic() + _PER_PROCESS_S
-        path = run_dir / STACKS / f"{who}.txt"
         for thread in process.threads:
             wakes = thread.switches - before.get(thread.tid, 0)
             waits = also_polls or any(part in thread.wait for part in _GOES_ON)
             if thread.tid in before and wakes <= _MOST_SWITCHES and waits and thread.wait:
                 if time.monotonic() > until:
                     break
-                if stack := stack_of(path, process.pid, thread.tid, processes[who]):
+                if stack := stack_of(run_dir, process.pid, thread.tid, processes[who]):
                     found[who, thread.tid] = stack
                 elif thread.tid == process.pid:
                     break  # a handler of the job's own has taken the place of ours
     return found
 
 
-def stack_of(path: Path, pid: int, tid: int, facts: Mapping[str, Any]) -> tuple[StackLine, ...]:
+def stack_of(run_dir: Path, pid: int, tid: int, facts: Mapping[str, Any]) -> tuple[StackLine, ...]:
     """The stack of a thread of the process that says `facts` of itself; none where it cannot be
-    asked, or runs no Python."""
+    asked, or runs no Python. One is asked at a time: all processes of a node write to one file."""
+    path = run_dir / STACKS / f"{node_id()}.txt"
     try:
-        size = os.stat(path).st_size
-        if not _may_ask(path, pid, tid, facts.get("stacks")):
-            return ()
-        if ctypes.CDLL(None).tgkill(pid, tid, SIGNAL) != 0:
-            return ()
-        until = time.monotonic() + _DELIVERED_S
-        while _is_set(pid, tid, "SigPnd") and time.monotonic() < until:
-            time.sleep(_WRITTEN_S / 10)
-        known = -1
-        while (now := os.stat(path).st_size) != known and time.monotonic() < until:
-            known = now
-            time.sleep(_WRITTEN_S)
-        text = read_own(path, size).decode("utf-8", "replace") if known > size else ""
+        with alone(path.parent):
+            text = _written(path, pid, tid, facts.get("stacks"))
     except (OSError, ValueError, AttributeError):  # it ended, or this system has no `tgkill`
         return ()
-    lines = _FRAME.findall(text)
+    lines = _FRAME.findall(text) if text.count(_HEAD) == 1 else []  # not a late one of another
     return tuple(StackLine(file, int(line), function) for file, line, function in lines)
+
+
+def _written(path: Path, pid: int, tid: int, descriptor: object) -> str:
+    """What a thread that is asked writes. Errors: OSError, ValueError, AttributeError."""
+    size = os.stat(path).st_size
+    if not _may_ask(path, pid, tid, descriptor):
+        return ""
+    if ctypes.CDLL(None).tgkill(pid, tid, STACK_SIGNAL) != 0:
+        return ""
+    until = time.monotonic() + _DELIVERED_S
+    while _is_set(pid, tid, "SigPnd") and time.monotonic() < until:
+        time.sleep(_WRITTEN_S / 10)
+    known = -1
+    while (now := os.stat(path).st_size) != known and time.monotonic() < until:
+        known = now
+        time.sleep(_WRITTEN_S)
+    return read_own(path, size).decode("utf-8", "replace") if known > size else ""
 
 
 def _may_ask(path: Path, pid: int, tid: int, descriptor: object) -> bool:
@@ -174,7 +183,7 @@ def _is_set(pid: int, tid: int, mask: str) -> bool:
     """Whether our signal is in a mask of a thread."""
     status = Path(f"/proc/{pid}/task/{tid}/status").read_text("utf-8", "replace")
     found = re.search(rf"^{mask}:\s+(\w+)", status, re.MULTILINE)
-    return bool(found and int(found[1], 16) & (1 << (SIGNAL - 1)))
+    return bool(found and int(found[1], 16) & (1 << (STACK_SIGNAL - 1)))
 
 
 def _together(

@@ -14,8 +14,9 @@ from rltrace.run.shipping import shipping_state
 from rltrace.run.shipping.shipper import Shipper
 from rltrace.run.shipping.shipping_state import ShippingProgress
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.metadata_validation import read_run_json
 from rltrace.trace.read.clock_alignment import AGAIN, ALL_LOOKED, LOOKED, SHIPPED
-from rltrace.trace.run_dir import CLOCKS, NODES, PROCESS, RUN_FILE, read_run_json, write_json
+from rltrace.trace.run_dir import CLOCKS, NODES, PROCESS, RUN_FILE, write_json
 from rltrace.trace.safe_text import redacted_urls
 from rltrace.trace.schema import TABLES
 from rltrace.trace.transfer.store import Store

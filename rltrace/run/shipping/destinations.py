@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from rltrace.run.shipping.shipping_state import ShippingProgress, write_progress
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.run_dir import read_run_json, update_run_json
+from rltrace.trace.metadata_validation import read_run_json, update_run_json
 from rltrace.trace.transfer.store import Store, check_url, child, is_local, refuse_credentials
 
 _OWN_MEMORY = "memory://"

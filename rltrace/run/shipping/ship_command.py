@@ -15,8 +15,9 @@ from rltrace.run.shipping.shipping_state import ShippingProgress
 from rltrace.trace.clock import node_id
 from rltrace.trace.compact.manifest import read_manifest, segment_bytes
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.metadata_validation import read_described, update_run_json
 from rltrace.trace.read.clock_alignment import SHIPPED
-from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE, read_described, update_run_json
+from rltrace.trace.run_dir import APART_FILE, NODES, RUN_FILE
 from rltrace.trace.schema import TABLES
 from rltrace.trace.transfer.store import Store, unreached
 from rltrace.trace.untrusted_files import own_files, told_in

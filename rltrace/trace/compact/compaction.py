@@ -133,8 +133,8 @@ def _written(
 
     from rltrace.trace.compact.sorted_parts import SortedParts, Writer, survey
     from rltrace.trace.compact.stored_rows import STEP_COLUMNS
+    from rltrace.trace.metadata_validation import read_described
     from rltrace.trace.read.run_files import RunFiles
-    from rltrace.trace.run_dir import read_described
 
     files = RunFiles(path, read_described(str(path)))
     tables: dict[str, list[TablePart]] = {}

@@ -21,7 +21,7 @@ from rltrace.trace import run_dir
 from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.compact.manifest import Taken, readable_manifest
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
-from rltrace.trace.metadata_validation import fitting, problem_of
+from rltrace.trace.metadata_validation import fitting, now_ns, problem_of
 from rltrace.trace.read.processes import RunProcesses, roles_of_parents
 from rltrace.trace.read.row_filters import end_what_was_left
 from rltrace.trace.read.segment_batches import (
@@ -73,9 +73,8 @@ class RunFiles(RunProcesses):
 
     def now_ns(self) -> int:
         """This moment on the run's time line (Unix ns), not before any row of this node."""
-        now_ns = run_dir.now_ns(self.meta)
-        clock = self.clocks.get(node_id())
-        return now_ns if clock is None else max(now_ns, clock.moment(monotonic_ns()))
+        told_ns, clock = now_ns(self.meta), self.clocks.get(node_id())
+        return told_ns if clock is None else max(told_ns, clock.moment(monotonic_ns()))
 
     def columns(self, name: str) -> Columns:
         """The columns of a table in the order of the schema, then the process of each row; without

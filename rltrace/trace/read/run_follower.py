@@ -29,7 +29,7 @@ from rltrace.trace.compact.manifest import CompactManifest, readable_manifest, s
 from rltrace.trace.compact.stored_rows import name_texts, table_columns
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
-from rltrace.trace.metadata_validation import fitting, problem_of
+from rltrace.trace.metadata_validation import fitting, problem_of, read_described
 from rltrace.trace.read.clock_alignment import Reach, read_reach
 from rltrace.trace.read.processes import RunProcesses, roles_of_parents
 from rltrace.trace.read.segment_batches import (
@@ -75,7 +75,7 @@ class RunFollower(RunProcesses):
     """
 
     def __init__(self, path: Path) -> None:
-        meta = run_dir.read_described(str(path))
+        meta = read_described(str(path))
         manifest = readable_manifest(path)
         has_segments = any(segment_bytes(path, table) for table in EVENT_TABLES)
         self._manifest = None if has_segments else manifest
@@ -166,7 +166,7 @@ class RunFollower(RunProcesses):
         try:
             changed_at = os.stat(self.path / run_dir.RUN_FILE).st_mtime_ns
             if changed_at != self._meta_read_at:
-                self.meta = run_dir.read_described(str(self.path))
+                self.meta = read_described(str(self.path))
                 self._meta_read_at = changed_at
         except (OSError, RltraceError):
             self.gone = not self.path.is_dir()  # else it is being replaced

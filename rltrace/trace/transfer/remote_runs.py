@@ -19,6 +19,7 @@ from typing import Any
 from rltrace.trace import run_dir
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import is_brought
+from rltrace.trace.metadata_validation import folder_of_runs
 from rltrace.trace.read.clock_alignment import SHIPPED
 from rltrace.trace.safe_open import alone
 from rltrace.trace.schema import TABLES
@@ -58,7 +59,7 @@ def fetch(url: str, tell: Tell = lambda done, of: None) -> Path:
         if store.get(run_dir.RUN_FILE) is None:
             runs = [n for n in store.folders() if store.get(f"{n}/{run_dir.RUN_FILE}") is not None]
             none = f"{store.url} holds no run"
-            raise RltraceError(run_dir.folder_of_runs(store.url, runs) if runs else none)
+            raise RltraceError(folder_of_runs(store.url, runs) if runs else none)
         folder = cached(url)
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder):

@@ -14,6 +14,7 @@ from rltrace.analysis.alarms.alarm import Health, health_of
 from rltrace.analysis.figures.devices import busy, count_devices, device_load, is_laid_out
 from rltrace.analysis.figures.goodput import Goodput, StepGoodput, goodput, step_goodput
 from rltrace.analysis.figures.weight_updates import Syncs, Update, syncs, updates_of
+from rltrace.analysis.stuck.observed import Stuck, newest
 from rltrace.analysis.timeline.analysed_part import (
     TrainingPhase,
     find_phases,
@@ -32,6 +33,7 @@ from rltrace.analysis.whatif.workload import Constants
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.read.framework_figure import logged_figures
 from rltrace.trace.read.run import OpenedRun, recorded_until
+from rltrace.trace.run_dir import STUCK
 
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import Coverage
@@ -168,6 +170,10 @@ class RunAnalysis:
 
     updates: tuple[Update, ...] = _once(lambda of: updates_of(of.run))
     syncs: Syncs | None = _once(lambda of: syncs(of.run, of.steps))
+
+    stuck: Stuck | None = _once(
+        lambda of: newest((said.get(STUCK) for said in of.run.problems), of.activity.last_ns)
+    )
 
     no_rollout: str = _of_all("timeline.placement", "no_rollout")
     """What the job does where it is no RL."""

@@ -26,6 +26,7 @@ from rltrace.analysis.figures.weight_updates import Syncs
 from rltrace.analysis.fixes.fixes import Fix, bytes_take_time, fixes_for
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import Spread, spread
+from rltrace.analysis.stuck.observed import Stuck
 from rltrace.analysis.timeline.analysed_part import TrainingPhase
 from rltrace.analysis.timeline.critical_path import CriticalPath
 from rltrace.analysis.timeline.placement import Composition
@@ -153,6 +154,7 @@ class Summary:
     gpus: tuple[DeviceLoad, ...]
     freshness: Freshness
     engine_gaps: EngineGaps
+    stuck: Stuck | None
     health: Health
     reward: RewardCurve | None
     signal: GroupSignal | None

@@ -7,12 +7,14 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stuck.first_cause import first_cause, silence
 from rltrace.analysis.stuck.observed import ProcessSeen, Stuck
+from rltrace.run.node.silence import limits_s
 from rltrace.run.node.thread_stacks import computes, look_at, used
 from rltrace.run.run_end import pids_of_run
 from rltrace.trace.clock import node_id
@@ -35,8 +37,7 @@ def look(path: str, after_s: float, first_s: float) -> None:
     analysis = RunAnalysis(run)
     since_ns, step, usual_s = silence(analysis)
     silent_s = (run.opened_ns - since_ns) / 1e9
-    known = 0 < usual_s < math.inf
-    limit_s = max(after_s, TIMES * usual_s) if known else max(after_s, first_s)
+    limit_s = _limit_s(usual_s, after_s, first_s)
     somebody = any(_lives(facts) for facts in _of_this_node(run).values())
     if silent_s < limit_s or not somebody:
         _print({"again_s": limit_s - silent_s if somebody else limit_s})
@@ -68,7 +69,15 @@ def on_demand(path: Path) -> tuple[Stuck, dict[str, ProcessSeen]]:
         raise RltraceError(f"the processes of {path.name} are another user's: ask as that user")
     seen = look_at(path, processes, 2.0, also_polls=True)
     later = open_run(path)
-    return first_cause(RunAnalysis(later), seen, later.opened_ns), seen
+    analysis = RunAnalysis(later)
+    found = first_cause(analysis, seen, later.opened_ns)
+    limit_s = _limit_s(silence(analysis)[2], *limits_s(later.meta.get("settings") or {}))
+    return replace(found, moves=found.seen_ns - found.since_ns < limit_s * 1e9), seen
+
+
+def _limit_s(usual_s: float, after_s: float, first_s: float) -> float:
+    """How long nothing has to move in a stuck job."""
+    return max(after_s, TIMES * usual_s) if 0 < usual_s < math.inf else max(after_s, first_s)
 
 
 def _lives(facts: Mapping[str, Any]) -> bool:

@@ -397,7 +397,8 @@ class AgentKeeper:
             told = json.dumps({**stuck.told(), "run": str(self._run_dir)})
             kept = {name: v for name, v in os.environ.items() if name != RUN_VARIABLE}
             with suppress(OSError):  # there is no shell: the job goes on
-                shell = ["/bin/sh", "-c", self._on_stuck]
+                says = 'echo "rltrace: the command of --on-stuck ended with exit code $?" >&2'
+                shell = ["/bin/sh", "-c", f"({self._on_stuck}\n) || {says}"]
                 # What `wrap` waits for is blocked here.
                 os.posix_spawn(shell[0], shell, {**kept, "RLTRACE_STUCK": told}, setsigmask=())
 

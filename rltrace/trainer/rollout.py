@@ -1,9 +1,12 @@
-"""The rollout role: generates samples while weights and aborts reach it."""
+"""The rollout role: generates samples, with the tool calls of multi-turn tasks, while weights and
+aborts reach it."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
+import random
 import time
 from collections.abc import Sequence as Many
 
@@ -11,12 +14,35 @@ import numpy as np
 
 from rltrace.sync.transports import PublishedVersion
 from rltrace.trainer.config import TrainerConfig
-from rltrace.trainer.environment import Environment, ToolFailed
 from rltrace.trainer.learning.engine import Engine, Sequence
 from rltrace.trainer.learning.policy import Weights, policy_of
 from rltrace.trainer.task import Task, task_of
 from rltrace.trainer.trajectory import Request, Trajectory
 from rltrace.trainer.transport import subscriber_of
+
+
+class ToolFailed(Exception):
+    """The environment broke down during a call; the sample cannot be completed."""
+
+
+class Environment:
+    """Answers tool calls after a latency drawn from a lognormal with the given mean and tail."""
+
+    def __init__(self, config: TrainerConfig) -> None:
+        self.config = config
+        self.task = task_of(config)
+
+    async def call(self, id: str, prompt: Many[int], response: Many[int]) -> list[int]:
+        """The answer to a call, the same for an `id`. Errors: `ToolFailed`, at the given rate."""
+        draw = random.Random(f"{self.config.seed}/{id}/{len(response)}")
+        # A lognormal of mean m and coefficient of variation c: sigma² = ln(1 + c²), mu = -sigma²/2.
+        sigma = math.sqrt(math.log1p(self.config.env_tail**2))
+        latency = self.config.env_latency * math.exp(draw.gauss(-(sigma**2) / 2, sigma))
+        if latency:
+            await asyncio.sleep(latency)
+        if draw.random() < self.config.env_failure_rate:
+            raise ToolFailed(f"the environment of {id} failed")
+        return self.task.tool(prompt, response) or []
 
 
 class RolloutWorker:

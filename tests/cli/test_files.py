@@ -130,7 +130,7 @@ def test_a_device_takes_it_and_is_a_device_afterwards(tmp_path: Path, opened: st
         link = tmp_path / "link"
         link.symlink_to(device)
         for path in (device, link):
-            with whole_file(path, "it") if opened == "whole" else written(path) as file:
+            with whole_file(path) if opened == "whole" else written(path) as file:
                 file.write(b"text")
             assert os.read(here, 100) == b"text"
         assert stat.S_ISCHR(device.stat().st_mode)
@@ -163,7 +163,7 @@ def test_a_link_goes_on_leading_to_what_is_written(tmp_path: Path, there: bool) 
     link.symlink_to(target)
     if there:
         target.write_bytes(b"old")
-    with whole_file(link, "it") as file:
+    with whole_file(link) as file:
         file.write(b"new")
     assert link.is_symlink()
     assert gzip.decompress(target.read_bytes()) == b"new"

@@ -29,7 +29,7 @@ KEYS = {
 }
 TOP = """schema schema_version run steps typical_step stages waits composition tail staleness
     syncs goodput cascade freshness health reward signal coverage logged own_cost warnings
-    own_figures probe verdict critical_path gpus engine_gaps"""
+    own_figures probe verdict critical_path gpus engine_gaps stuck"""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -122,7 +122,7 @@ def test_nothing_is_written_where_the_job_has_a_file_of_its_own_by_now(
     assert (tmp_path / "own").read_bytes() == b""
 
 
-def test_a_forked_child_has_a_file_of_its_own(
+def test_a_forked_child_is_seen_where_it_is_itself(
     traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
 ) -> None:
     run, job = traced(
@@ -192,6 +192,56 @@ def test_on_demand_says_who_is_waited_for(
     job.communicate("\n")
     with pytest.raises(RltraceError):
         on_demand(run)
+
+
+def test_locks_are_the_cause_of_work_that_waits_for_them(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+) -> None:
+    run, job = traced(
+        """
+        import threading, sys, os
+        first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+        def takes(mine, other):
+            with mine:
+                both.wait()
+                with other:
+                    pass
+        threading.Thread(target=takes, args=(second, first), daemon=True).start()
+        def ends():
+            sys.stdin.readline()
+            os._exit(0)
+        threading.Thread(target=ends, daemon=True).start()
+        with rltrace.step(3), rltrace.span("train"):
+            print("there", flush=True)
+            takes(first, second)
+        """
+    )
+    stuck, _ = on_demand(run)
+    assert (stuck.step, stuck.culprit.kind) == (3, "locks")
+    assert {stuck.culprit.place, *stuck.also} >= {f"{run.parent}/job.py:8 takes"}
+    job.communicate("\n")
+
+
+def test_a_job_that_rests_between_steps_is_not_stuck(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, job = traced(
+        """
+        import sys
+        for step in range(3):
+            with rltrace.step(step), rltrace.span("train"):
+                pass
+        print("there", flush=True)
+        sys.stdin.readline()
+        """
+    )
+    time.sleep(1)
+    look(str(run), 0.1, 3600.0)
+    assert "culprit" not in json.loads(capsys.readouterr().out)
+    assert on_demand(run)[0].moves
+    job.communicate("\n")
+    assert job.returncode == 0
 
 
 def test_a_thread_at_a_call_is_named_before_the_coroutine_that_waits_for_it(
@@ -288,7 +338,10 @@ def test_a_stuck_job_is_ended_where_that_was_asked_for(tmp_path: Path) -> None:
     )
     told = json.loads((tmp_path / "told").read_text())
     assert (told["step"], told["run"]) == (3, str(tmp_path / "b"))
-    kinds = [one.kind for one in summarize(rltrace.open_run(tmp_path / "a")).health.alarms]
+    found = summarize(rltrace.open_run(tmp_path / "a"))
+    kinds = [one.kind for one in found.health.alarms]
+    assert found.stuck is not None
+    assert found.stuck.step == 3
     assert "stuck" in kinds
     assert "hang" not in kinds
 

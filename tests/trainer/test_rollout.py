@@ -23,8 +23,7 @@ from rltrace.testing.inside.trainer import (
     response_log_probs,
     task_of,
 )
-from rltrace.trainer.environment import Environment, ToolFailed
-from rltrace.trainer.rollout import RolloutWorker
+from rltrace.trainer.rollout import Environment, RolloutWorker, ToolFailed
 from tests.trainer.local import InProcess, asynchronous, run
 
 SMALL = TrainerConfig(

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from rltrace.analysis.alarms.alarm import (
-    ALARM,
     CRASH,
     LOST_SHARE,
     NAMED,
@@ -22,7 +21,7 @@ from rltrace.analysis.alarms.alarm import (
 )
 from rltrace.analysis.figures.coverage import known_until, step_known_until
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stuck.observed import newest, stuck_of
+from rltrace.analysis.stuck.observed import stuck_of
 from rltrace.analysis.timeline.stages import find_stalls, usual_step_s
 from rltrace.analysis.timeline.steps import Steps, step_errors
 from rltrace.trace.launcher_ranks import MISSING, MISSING_RANKS
@@ -280,22 +279,20 @@ _AT_ONCE = (None, 0, -signal.SIGKILL, 128 + signal.SIGKILL)  # others take a whi
 def stuck(analysis: RunAnalysis) -> Iterator[Said]:
     """What agents saw; of several nodes what is believed first. Where the job went on since, it was
     stuck."""
-    told = [said.get(STUCK) for said in analysis.run.problems]
-    now = newest(told, analysis.activity.last_ns)
-    since = {one.since_ns: one for one in map(stuck_of, told) if one is not None}
+    now, run = analysis.stuck, analysis.run
+    told = (stuck_of(said.get(STUCK)) for said in run.problems)
+    since = {one.since_ns: one for one in told if one is not None}
+    ended = (run.meta.get("settings") or {}).get("on_stuck") == "kill"
     for before in (one for at_ns, one in since.items() if now is None or at_ns != now.since_ns):
-        yield note(f"it was {before.sentence}; then it went on")
+        after = "it was ended (--on-stuck kill)" if ended else "then it went on"
+        yield (grave if ended else note)(f"it was {before.sentence}; {after}")
     if now is not None:
         yield grave(now.sentence)
 
 
-def _is_stuck(analysis: RunAnalysis) -> bool:
-    return any(said.severity == ALARM for said in stuck(analysis))
-
-
 @alarm("hang", "a step hangs")
 def hang(analysis: RunAnalysis) -> Iterator[Said]:
-    if _is_stuck(analysis):
+    if analysis.stuck:
         return
     run, activity, steps = analysis.run, analysis.activity, analysis.steps
     usual_s = usual_step_s(steps, analysis.breakdown)
@@ -324,7 +321,7 @@ def hang(analysis: RunAnalysis) -> Iterator[Said]:
 def stuck_in_the_first(analysis: RunAnalysis) -> Iterator[Said]:
     """No step tells how long one takes: what tells is that nothing happens any more."""
     run, activity, steps = analysis.run, analysis.activity, analysis.steps
-    if not steps.whole_run or not steps.in_progress or _is_stuck(analysis):
+    if not steps.whole_run or not steps.in_progress or analysis.stuck:
         return
     number, start = steps.in_progress[-1]
     if number in step_errors(run):

@@ -8,6 +8,7 @@ and full queues; last a call that no process has taken up.
 
 from __future__ import annotations
 
+import linecache
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,13 @@ KINDS = (
 )
 """Kinds of causes, in the order in which they are believed."""
 
-_SLEEPS = {"hrtimer_nanosleep": "a sleep", "poll_schedule_timeout": "a poll", "do_wait": "a child"}
+_KERNELS = {
+    "hrtimer_nanosleep": "a sleep", "poll_schedule_timeout": "a poll", "do_wait": "a child",
+    "locks_lock": "a lock of a file", "pipe": "a pipe", "unix_stream": "a socket",
+    "sk_wait": "a socket", "wait_woken": "a socket", "inet_csk": "a socket",
+}  # fmt: skip
+"""What the kernel's names for waits begin with."""
+_ACQUIRES = ("with ", ".acquire(")  # a line that does waits for a lock of Python's, not in C
 _OTHERS = {"collective", "remote"}  # waits for other processes
 _OWN = {"thread", "take", "idle", "loop"}  # waits for other threads of the process
 _LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>")
@@ -85,13 +92,16 @@ def last_moved_ns(run: OpenedRun) -> int:
 def silence(analysis: RunAnalysis) -> tuple[int, int, float]:
     """Since when nothing moved (Unix ns), in which step (-1: none), and the seconds of a usual step
     (0: too few are known), or of what is open now where that takes longer (infinite: an evaluation
-    or a checkpoint, the first one)."""
+    or a checkpoint, the first one; or nothing is open)."""
     steps, usual_s = analysis.steps, usual_step_s(analysis.steps, analysis.breakdown)
+    work = list(_open_work(analysis.run))
+    if not work and not steps.in_progress:  # it may have nothing to do
+        return last_moved_ns(analysis.run), -1, math.inf
     if math.isnan(usual_s):  # too few: the longest, with warm-up
         lengths_s = [] if steps.whole_run else [window.length_s for window in steps.windows]
         usual_s = max(lengths_s, default=0.0)
     step = steps.in_progress[-1][0] if steps.in_progress else -1
-    open_s = max((_usual_s(analysis.run, one) for one in _open_work(analysis.run)), default=0.0)
+    open_s = max((_usual_s(analysis.run, one) for one in work), default=0.0)
     return last_moved_ns(analysis.run), step, max(usual_s, open_s if usual_s else 0.0)
 
 
@@ -207,7 +217,10 @@ class _Case:
         sample that waits for it is open, too; a call that a thread is at before a coroutine, which
         may wait for that call."""
         nearest = [max(found, key=_depth) for found in self.open.values()]
-        leaves = [one for one in nearest if one.stage is not Stage.WAIT and self._leaf(one.process)]
+        leaves = [
+            one for one in nearest if one.stage is not Stage.WAIT and self._leaf(one.process)
+            if self._wait(one.process).kind not in ("lock", "put")
+        ]  # fmt: skip
         leaves += [
             _OpenWork(number, "a call", Stage.OTHER, "", self.since_ns)
             for number, waits in self.waits.items()
@@ -379,11 +392,12 @@ def _waits(process: ProcessSeen) -> tuple[ThreadWait, ...]:
 
 def _kernels(thread: ThreadSeen) -> ThreadWait:
     """By the kernel's word for it, where the stack was not asked for."""
-    if "epoll" in thread.wait:
+    if "epoll" in thread.wait or "ep_poll" in thread.wait:
         return ThreadWait("loop", "an event loop with nothing to do", "")
-    for begin, says in _SLEEPS.items():
-        if thread.wait.startswith(begin):
-            return ThreadWait("child" if says == "a child" else "sleep", says, "")
+    for begin, says in _KERNELS.items():
+        if begin in thread.wait:
+            kind = {"a child": "child", "a sleep": "sleep", "a poll": "sleep"}.get(says, "code")
+            return ThreadWait(kind, says, "")
     if "futex" in thread.wait:
         return ThreadWait("code", "a wait for another thread, or in C", "")
     return ThreadWait("code", thread.wait or "code that runs", "")
@@ -406,7 +420,8 @@ def _wait_of(thread: ThreadSeen) -> ThreadWait:
                 inside = f"/{end}" in frame.file if end[-1] == "/" else frame.file.endswith(end)
                 if inside and (not functions or frame.function in functions):
                     return ThreadWait(kind, frame.function, place, blocks, handed)
-    kind = "lock" if "futex" in thread.wait else "code"
+    line = linecache.getline(frames[0].file, frames[0].line)
+    kind = "lock" if "futex" in thread.wait and any(one in line for one in _ACQUIRES) else "code"
     return ThreadWait(kind, frames[0].function, place, blocks, handed)
 
 

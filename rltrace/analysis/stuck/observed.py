@@ -71,6 +71,7 @@ class Stuck:
     waiting: tuple[str, ...] = ()
     not_it: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    moves: bool = False  # it is not stuck: somebody asked
 
     def told(self) -> dict[str, Any]:
         """As it stands in the run's problems."""
@@ -81,8 +82,9 @@ class Stuck:
         usual = f" (a step takes {_span(self.usual_s)})" if self.usual_s > 0 else ""
         step = f"step {self.step}, " if self.step >= 0 else ""
         silent = _span((self.seen_ns - self.since_ns) / 1e9)
-        yield "stuck", f"{step}nothing moved for {silent}{usual}"
-        yield "cause", self.culprit.says
+        since = f"a row {silent} ago" if self.moves else f"nothing moved for {silent}"
+        yield "moves" if self.moves else "stuck", f"{step}{since}{usual}"
+        yield "now" if self.moves else "cause", self.culprit.says
         if self.culprit.place:
             yield "", self.culprit.place
         yield from (("", one) for one in self.also)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gzip
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -17,7 +20,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackDescriptor,
 )
 
-from rltrace.report.formats.atomic_file import whole_file
 from rltrace.report.perfetto import counters
 from rltrace.report.perfetto import slices as slices_of
 from rltrace.report.perfetto.links import linked
@@ -25,7 +27,9 @@ from rltrace.report.perfetto.scene import OPEN, RUN, Points, Scene, Track
 from rltrace.report.perfetto.slices import StepFindings
 from rltrace.report.perfetto.torch_profile import Profile, merged
 from rltrace.report.perfetto.wire import SEQUENCE, in_time_order
+from rltrace.trace.errors import RltraceError
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import written as replaced
 from rltrace.trace.vocabulary import Stage
 
 
@@ -95,7 +99,7 @@ def write(
     slices = [s for s in everything if len(s)]
     starts = [int(x.min()) for x in (*(s.start for s in slices), joined.time) if len(x)]
     first_step = int(steps.start.min()) if len(steps) else None
-    with whole_file(path, "the timeline") as file:
+    with whole_file(path) as file:
         written = file.write(header(scene, min(starts, default=0), first_step))
         for events in in_time_order(slices, joined):
             written += file.write(events.data)
@@ -201,3 +205,20 @@ def _describe(packet: TracePacket, track: Track) -> None:
         described.counter.unit = CounterDescriptor.UNIT_SIZE_BYTES
     elif track.unit is not None:
         described.counter.unit_name = track.unit
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """The file to write, gzipped where its name ends in `.gz`; it takes its place only once it is
+    whole. Errors: `RltraceError`."""
+    try:
+        with replaced(path) as plain:
+            packs = path.name.endswith(".gz")
+            # Level 1: a third larger than level 9 and ten times quicker.
+            with (
+                gzip.GzipFile("", "wb", 1, plain, mtime=0) if packs else nullcontext(plain) as file
+            ):
+                yield cast(BinaryIO, file)
+    except OSError as error:
+        said = f"cannot write the timeline to {path}: {error.strerror or error}"
+        raise RltraceError(f"{said}; choose another place with -o") from error

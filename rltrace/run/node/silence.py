@@ -29,14 +29,19 @@ _LOOK = (
 )
 
 
+def limits_s(settings: Mapping[str, Any]) -> tuple[float, float]:
+    """Seconds in which nothing moves in a stuck job, and before a step has ended."""
+    asked = settings.get("stuck_after_s")
+    after_s = float(asked) if isinstance(asked, int | float) else STUCK_AFTER_S
+    return after_s, after_s * (1 if asked else _TIMES)
+
+
 class Silence:
     """Looks after the run in `run_dir`. `after_s` is how long nothing may move (<= 0: for ever),
     as the run's settings have it; then a process of ours looks closer, once a silence."""
 
     def __init__(self, run_dir: str, settings: Mapping[str, Any]) -> None:
-        asked = settings.get("stuck_after_s")
-        self._after_s = float(asked) if isinstance(asked, int | float) else STUCK_AFTER_S
-        self._first_s = self._after_s * (1 if asked else _TIMES)
+        self._after_s, self._first_s = limits_s(settings)
         self._run_dir = run_dir
         self._known: dict[str, int] = {}
         self._looked_at = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -316,6 +317,8 @@ def test_one_that_is_not_this_run_s_to_keep_is_let_go(
 
 
 def kill(pid: int, number: signal.Signals) -> None:
-    """Sends a signal and waits for the end."""
+    """Sends a signal and waits for the end of all its threads."""
+    process = os.pidfd_open(pid)
     os.kill(pid, number)
-    assert until(lambda: not alive(pid))
+    assert select.select([process], [], [], PATIENCE_S)[0]
+    os.close(process)

@@ -21,6 +21,7 @@ from tests.analysis.asking import ask, told
 from tests.analysis.made import compacted, not_none, rows, steps_of, trained_of
 
 NAN = math.nan
+SLOW = pytest.mark.slow
 
 
 def judged(made: Process, group: list[int], value: list[float], **uses: Any) -> Process:
@@ -248,15 +249,23 @@ def carries(run: Run) -> bool | None:
     ("given", "weights", "expected"),
     [
         pytest.param({"a": [1, 0], "b": [1, 1]}, {"a": 0, "b": 1}, False, id="weight 0"),
-        pytest.param({"a": [1, 0], "b": [1, 1]}, {"a": -1, "b": 0}, True, id="weight below 0"),
-        pytest.param({"a": [1, 0]}, {"a": 0}, False, id="nothing else"),
-        pytest.param({"a": [1, None], "b": [1, 1]}, BOTH, True, id="none is not 1"),
+        pytest.param(
+            {"a": [1, 0], "b": [1, 1]}, {"a": -1, "b": 0}, True, marks=SLOW, id="weight below 0"
+        ),
+        pytest.param({"a": [1, 0]}, {"a": 0}, False, marks=SLOW, id="nothing else"),
+        pytest.param({"a": [1, None], "b": [1, 1]}, BOTH, True, marks=SLOW, id="none is not 1"),
         pytest.param({"a": [-1, None], "b": [1, 1]}, BOTH, True, id="none is not -1"),
-        pytest.param({"a": [0, None], "b": [1, 1]}, BOTH, False, id="none is 0"),
-        pytest.param({"a": [1, None], "b": [None, 1]}, BOTH, True, id="none of the same"),
-        pytest.param({"a": [1, None], "b": [1, 1]}, {"a": 0, "b": 1}, False, id="none of 0"),
+        pytest.param({"a": [0, None], "b": [1, 1]}, BOTH, False, marks=SLOW, id="none is 0"),
+        pytest.param(
+            {"a": [1, None], "b": [None, 1]}, BOTH, True, marks=SLOW, id="none of the same"
+        ),
+        pytest.param(
+            {"a": [1, None], "b": [1, 1]}, {"a": 0, "b": 1}, False, marks=SLOW, id="none of 0"
+        ),
         pytest.param({"a": [1, 1, None], "b": [2, 2, None]}, BOTH, False, id="nobody judged it"),
-        pytest.param({"a": [1, 1, None], "b": [2, 2, 2]}, {"b": 1}, False, id="not stated"),
+        pytest.param(
+            {"a": [1, 1, None], "b": [2, 2, 2]}, {"b": 1}, False, marks=SLOW, id="not stated"
+        ),
         pytest.param({"a": [1, 1, None], "b": [2, 2, 2]}, {"c": 0}, False, id="of another"),
     ],
 )
@@ -279,17 +288,20 @@ def test_what_is_stated_of_components_makes_the_signal(
 @pytest.mark.parametrize(
     "stated",
     [
-        (),
-        (None,),
-        (["a", 0.0],),
-        ({"a": "0", "b": 1},),
-        ({"a": False, "b": 1},),
-        ({"a": None, "b": 1},),
-        ({"a": math.nan, "b": 1},),
-        ({"a": math.inf, "b": 1},),
-        ({"a": 10**400, "b": 1},),
-        ({"a": 0, "b": 1}, {"a": 1, "b": 0}),
-        ({"\ud800": 1.0},),
+        *((), ({"a": None, "b": 1},), ({"a": 0, "b": 1}, {"a": 1, "b": 0})),
+        *(
+            pytest.param(stated, marks=SLOW)
+            for stated in (
+                (None,),
+                (["a", 0.0],),
+                ({"a": "0", "b": 1},),
+                ({"a": False, "b": 1},),
+                ({"a": math.nan, "b": 1},),
+                ({"a": math.inf, "b": 1},),
+                ({"a": 10**400, "b": 1},),
+                ({"\ud800": 1.0},),
+            )
+        ),
     ],
     ids=lambda stated: repr(stated)[:20],
 )

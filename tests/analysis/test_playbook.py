@@ -150,10 +150,12 @@ def advised(found: list[Fix]) -> set[str]:
     ("framework", "option", "word", "otherwise"),
     [
         ("openrlhf", "--train.async_enable", "--train.async_enable", ""),
-        ("openrlhf", "--vllm.enable_prefix_caching", "--vllm.enable_prefix_caching=true", ""),
+        pytest.param("openrlhf", "--vllm.enable_prefix_caching",
+                     "--vllm.enable_prefix_caching=true", "", marks=pytest.mark.slow),
         ("verl", "trainer.v1.trainer_mode", "trainer.v1.trainer_mode=separate_async",
          "trainer.v1.trainer_mode=sync"),
-        ("verl", f"{ROLLOUT}.quantization", f"+{ROLLOUT}.quantization=fp8", ""),
+        pytest.param("verl", f"{ROLLOUT}.quantization", f"+{ROLLOUT}.quantization=fp8", "",
+                     marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_what_the_run_has_is_not_advised(

@@ -13,7 +13,7 @@ from benchmarks.synthetic.workload import Workload
 from tests.analysis.less_seen import NEAR, UNHURRIED, true_costs, verdict, workloads
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(500, marks=pytest.mark.slow)])
 def test_the_wall_of_a_whole_run_is_the_one_that_truly_costs_the_most(count: int) -> None:
     right, wrong = 0, []
 

@@ -19,6 +19,7 @@ from tests.report.summaries import run_of_kind
 
 MOST_LINES = 45
 KINDS = [kind for kind in ALL_KINDS if kind != "many lags"]  # which take long
+AT_ONCE = ("colocated", "crashed", "no steps")  # the others in the slow tests
 EXAMPLES = Path(__file__).parents[2] / "examples/workloads"
 SHAPE = "--gpus 32xH100 --mean-tokens 6000 --cap 32768"
 OF_NO_RUN = [
@@ -75,7 +76,14 @@ def test_an_answer_without_a_run_is_one_screen(
     fits(line, done.output, done.exit_code, columns)
 
 
-@pytest.mark.parametrize(("kind", "columns"), [*((kind, 80) for kind in KINDS), ("async", 100)])
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("async", 100),
+        *((kind, 80) for kind in AT_ONCE),
+        *(pytest.param(kind, 80, marks=pytest.mark.slow) for kind in KINDS if kind not in AT_ONCE),
+    ],
+)
 def test_an_answer_on_a_run_is_one_screen(
     kinds: Path, monkeypatch: pytest.MonkeyPatch, kind: str, columns: int
 ) -> None:

@@ -111,6 +111,7 @@ HOOKED = (
 HOOKS = tuple(f"__main__:{name}=rollout" for name in HOOKED)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_the_job_starts_with_every_kind_of_method(job: RunJob) -> None:
     done = job(PY, "{script}", program=EVERY_KIND, hooks=HOOKS, **ENVIRONMENT)
     folder = done.run_path.parent

@@ -80,9 +80,14 @@ def test_no_wall_is_named_that_the_log_does_not_show(tmp_path: Path, log: dict[s
 
 def wall_of(folder: Path, log: dict[str, Any]) -> str:
     """The wall that is named of a log; "cannot tell" for none."""
-    write_run(folder / log["file"], read_run(PUBLIC / log["file"]), "test")
-    first = rank(RunAnalysis(rltrace.open_run(folder / log["file"]))).first
-    return "cannot tell" if first is None else first.name
+    if (file := log["file"]) not in NAMED:
+        write_run(folder / file, read_run(PUBLIC / file), "test")
+        first = rank(RunAnalysis(rltrace.open_run(folder / file))).first
+        NAMED[file] = "cannot tell" if first is None else first.name
+    return NAMED[file]
+
+
+NAMED: dict[str, str] = {}
 
 
 def test_training_and_tools_are_named_where_a_log_shows_them(tmp_path: Path) -> None:

@@ -231,7 +231,10 @@ def assert_is_the_reports(state: LiveState, last: int) -> None:
     assert_samples_agree(window, run)
 
 
-@pytest.fixture(params=range(4), ids=lambda seed: f"seed{seed}")
+@pytest.fixture(
+    params=[0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))],
+    ids=lambda seed: f"seed{seed}",
+)
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     return np.random.default_rng(request.param)
 

@@ -43,7 +43,7 @@ SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha2
 FUZZ_PINS := pins/fuzz.txt
 FUZZ := .venvs/fuzz-$(shell sha256sum < $(FUZZ_PINS) | cut -c1-12)
 
-.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 test-launchers frameworks frameworks-latest test-system test-packaging fuzz lint picture types check bench bench-scale bench-sync prove prove-stuck prove-silent gate-study gate-self clean
+.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 test-launchers frameworks frameworks-latest test-system test-packaging fuzz lint picture types check bench bench-scale bench-sync prove prove-levers prove-stuck prove-silent gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -163,6 +163,12 @@ prove-stuck: $(READY)
 	$(BIN)/python -m benchmarks.stuck
 	$(BIN)/python -m benchmarks.stuck.dumps
 	$(BIN)/python -m benchmarks.stuck.slow
+
+# Do predicted gains come? Some fifty changes of the built-in trainer's jobs, in turns: an hour and a
+# half. Predictions and runs are kept, and those that are there are not made again. ONLY="slots": these.
+LEVERS ?= rltrace-runs/prove-levers
+prove-levers: $(READY)
+	$(BIN)/python -m benchmarks.prove_levers --keep $(LEVERS) $(addprefix --only ,$(ONLY))
 
 # Are weights that did not arrive found? Twelve silent faults, and jobs without one: an hour. The runs
 # are kept, and those that are there are not made again. ONLY="sync top-p": jobs with this in their name.

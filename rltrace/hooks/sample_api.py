@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Id: TypeAlias = str | int | bytes
 
 
-def identify(value: Id) -> int:
+def identify(value: str | int | bytes) -> int:
     """A signed 64-bit hash of a framework's own id, the same in every process and run: under it
     trajectories, groups and prompts meet. Numbers and their text are one id: `identify(7) ==
     identify("7")`. Never -1, which means unknown."""

@@ -15,6 +15,7 @@ from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.analysis.alarms.alarm import Alarm
+    from rltrace.analysis.plan.placement_breakdown import CostedWall
     from rltrace.analysis.timeline.analysed_part import StepSelection
     from rltrace.analysis.walls.wall import Wall
 
@@ -49,7 +50,7 @@ def whatif(
         raise WrongUsage("--stages has no steps to choose from")
     pairs = levers.moves(moves)
     with working("replaying the job"):
-        found_wrong, source, walls, longest = _whatif_source(run, stages, part)
+        found_wrong, source, walls, longest, costed = _whatif_source(run, stages, part)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
     beside = [alarm.says for alarm in found_wrong if alarm.judged_anyway and alarm.kind == "stall"]
     if alarms and not pairs and not as_json:
@@ -64,13 +65,14 @@ def whatif(
     if pairs:
         section = whatif_section.one(base, found[0], alarms, beside)
     else:
-        section = whatif_section.ranked(base, found, untold, beside)
+        section = whatif_section.ranked(base, found, untold, beside, costed)
     document = {
         "alarms": alarms,
         "warnings": beside,
         "before": to_json.plain(base),
         "predictions": to_json.plain(found),
         "cannot_tell": untold,
+        "walls": to_json.plain(costed or walls),
     }
     options.answer(as_json, document, [section])
     sys.exit(CANNOT_TELL if alarms and not pairs else OK)
@@ -78,12 +80,16 @@ def whatif(
 
 def _whatif_source(
     run: Path | None, stages: Path | None, part: StepSelection | None
-) -> tuple[tuple[Alarm, ...], Any, tuple[Wall, ...], float]:
-    """The alarms of the run that is asked about, its workload, its walls and its longest chain."""
+) -> tuple[tuple[Alarm, ...], Any, tuple[Wall, ...], float, tuple[CostedWall, ...]]:
+    """The alarms of the run that is asked about, its workload, its walls and its longest chain; of
+    a stages file the walls of its workload."""
     if stages is not None:
+        from rltrace.analysis.plan.placement_breakdown import costed
         from rltrace.analysis.whatif.stated_workload import read_stages
+        from rltrace.analysis.whatif.workload import Constants
 
-        return (), read_stages(stages).workload, (), 0.0
+        found = read_stages(stages)
+        return (), found.workload, (), 0.0, costed(found.workload(Constants()), found.tail_told)
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.timeline.analysed_part import narrow
     from rltrace.analysis.walls.rank import rank
@@ -97,7 +103,7 @@ def _whatif_source(
     source = analysis.source or workload_of(analysis)  # which says why there is none
     if few := too_few(len(analysis.steady)):
         raise RltraceError(f"cannot be predicted: {few}", CANNOT_TELL)
-    return analysis.health.alarms, source, rank(analysis).walls, analysis.longest_chain
+    return analysis.health.alarms, source, rank(analysis).walls, analysis.longest_chain, ()
 
 
 @command(short_help="Which stage made the difference between two runs.")
@@ -224,7 +230,7 @@ _STAGE_SECONDS = click.FloatRange(0, 1e8)
 
 @command(short_help="The wall and the first fix, from rough stage seconds.")
 @click.option("--rollout", "stages__rollout", type=_STAGE_SECONDS)
-@click.option("--throughput", "rollout__throughput_s", type=_STAGE_SECONDS)
+@click.option("--tail", "rollout__tail_s", type=_STAGE_SECONDS)
 @click.option("--reward", "stages__reward", type=_STAGE_SECONDS)
 @click.option("--env", "stages__env", type=_STAGE_SECONDS)
 @click.option("--reference", "stages__reference", type=_STAGE_SECONDS)
@@ -233,10 +239,8 @@ _STAGE_SECONDS = click.FloatRange(0, 1e8)
 @click.option("--train", "stages__train", type=_STAGE_SECONDS)
 @click.option("--sync", "stages__sync", type=_STAGE_SECONDS)
 @click.option("--switch", "stages__switch", type=_STAGE_SECONDS)
-@click.option("--overlap", "sync__overlap", type=float, default=0.55, show_default=True)
-@click.option(
-    "--placement", "__placement", metavar="colocated|one-step-off|async", default="colocated"
-)
+@click.option("--overlap", "sync__overlap", type=float)
+@click.option("--placement", "__placement", metavar="PLACEMENT", default="colocated")
 @click.option("--params", metavar="7B")
 @click.option("--tokens", type=float)
 @click.option("--learner-gpus", metavar="4xH100")

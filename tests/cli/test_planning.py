@@ -112,6 +112,58 @@ def test_triage_of_the_published_defaults() -> None:
         "triage", "--rollout", 360, "--reward", 80, "--train", 120, "--sync", 35, "--json"
     )
     answer = json.loads(result.output)
-    assert {step["placement"]: step["step_s"] for step in answer["steps"]}["colocated"] == 595
+    assert {step["placement"]: step["step_s"] for step in answer["steps"]}[
+        "colocated"
+    ] == pytest.approx(595)
     assert answer["binding"] == ["rollout"]
     assert answer["first_fix"]["move"]
+
+
+def test_all_doors_have_the_same_walls_and_gains_for_the_same_seconds(tmp_path: Path) -> None:
+    seconds = {"rollout": 360, "reward": 80, "train": 120, "sync": 35, "logprob": 20}
+    file = tmp_path / "stages.toml"
+    lines = [f"{name} = {value}" for name, value in seconds.items()]
+    file.write_text("\n".join(["[stages]", *lines, "[rollout]", "tail_s = 160"]))
+    flags = [word for name, value in seconds.items() for word in (f"--{name}", value)]
+    quick = json.loads(invoke("triage", *flags, "--tail", 160, "--json").output)
+    full = json.loads(invoke("whatif", "--stages", file, "--json").output)
+    assert quick["walls"] == full["walls"]
+    (own,) = (step for step in quick["steps"] if step["goodput_gain"] is None)
+    assert own["step_s"] == full["before"]["step_s"]
+    by_lever = {one["levers"][0]: one for one in full["predictions"]}
+    for step in quick["steps"]:
+        if step is not own:
+            same = by_lever[f"placement={step['placement']}"]
+            assert step["goodput_gain"] == same["goodput_gain"]
+    first = quick["first_fix"]
+    assert first["prediction"] == by_lever[first["lever"]]
+
+
+def test_one_change_has_one_row_whatever_it_is_called(tmp_path: Path) -> None:
+    file = tmp_path / "stages.toml"
+    file.write_text("[stages]\nrollout = 360\ntrain = 120\n[rollout]\ntail_s = 160")
+    found = json.loads(invoke("whatif", "--stages", file, "--json").output)["predictions"]
+    levers = [one["levers"][0] for one in found]
+    assert "partial_rollout=1.5" in levers
+    assert "no_barrier=1" not in levers
+    same, other = (
+        json.loads(invoke("whatif", "--stages", file, "--lever", one, "--json").output)
+        for one in ("no_barrier", "partial_rollout=1.5")
+    )
+    assert same["predictions"][0]["gain"] == other["predictions"][0]["gain"]
+
+
+def test_a_stated_split_is_planned_with() -> None:
+    answer = json.loads(
+        invoke("plan", *SHAPE, "--split", "12:4", "--staleness", "strict", "--json").output
+    )
+    rows = {row["name"]: row for row in answer["placements"]}
+    assert answer["best"] == "disaggregated"
+    assert rows["disaggregated"]["devices"] == {"rollout": 12, "train": 4}
+    assert not rows["colocated"]["allowed"]
+
+
+def test_a_range_of_lags_may_begin_at_none() -> None:
+    points = json.loads(invoke("plan", *SHAPE, "--sweep", "lag=0..16", "--json").output)["points"]
+    lags = [point["value"] for point in points]
+    assert (lags[0], lags[-1], lags) == (0, 16, sorted(map(round, lags)))

@@ -102,12 +102,19 @@ class Stated:
         of_samples = self.samples * self.number("rollout", "mean_tokens")
         return self.number("", "useful_tokens", of_samples)
 
+    @property
+    def tail_told(self) -> bool:
+        """Whether anything but a constant tells the tail of generation."""
+        told = {"throughput_s", "tail_s", "cap_tokens"} & self.tables.get("rollout", {}).keys()
+        return bool(told) or self.placement == "async"
+
     def _tail(
         self, rollout_s: float, constants: Constants, rests: list[str]
     ) -> tuple[float, float]:
         """Seconds of generation that are the longest sample's, and shared work: as stated, else by
         the cap at the pace of a draining batch, else by a constant."""
-        stated = self.number("rollout", "throughput_s")
+        whole_s = rollout_s - self.number("rollout", "tail_s")
+        stated = self.number("rollout", "throughput_s", whole_s)
         if not rollout_s or self.placement == "async":  # its seconds are those of the work alone
             return 0.0, rollout_s
         if not math.isnan(stated):
@@ -202,8 +209,9 @@ def _check_sense(found: Stated, where: str) -> None:
     if "shared" in pools and pools & {"rollout", "train"}:
         refuse(where, "devices are either shared or split into rollout and train")
     rollout_s = found.number("stages", "rollout", 0.0)
-    if found.number("rollout", "throughput_s") > rollout_s:
-        refuse(where, "rollout.throughput_s must not exceed the seconds of the stage")
+    for key in ("throughput_s", "tail_s"):
+        if found.number("rollout", key) > rollout_s:
+            refuse(where, f"rollout.{key} must not exceed the seconds of the stage")
     train_s = found.number("stages", "train", 0.0)
     if found.number("", "step_s") < max(rollout_s, train_s) * (found.placement != "async"):
         refuse(where, "step_s is shorter than one of its stages")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rltrace.testing.inside.trace import WRONG_USAGE
+from rltrace.testing.inside.trace import CANNOT_TELL, OK, WRONG_USAGE
 from tests.cli.conftest import invoke
 
 SHAPE = ("--model", "Qwen/Qwen2.5-7B", "--gpus", "16xH100", "--prompts", 64, "--group", 16,
@@ -167,3 +167,20 @@ def test_a_range_of_lags_may_begin_at_none() -> None:
     points = json.loads(invoke("plan", *SHAPE, "--sweep", "lag=0..16", "--json").output)["points"]
     lags = [point["value"] for point in points]
     assert (lags[0], lags[-1], lags) == (0, 16, sorted(map(round, lags)))
+
+
+def test_a_log_is_told_its_placement(tmp_path: Path) -> None:
+    log = tmp_path / "metrics.jsonl"
+    figures = '"timing_s/gen": 60, "timing_s/update_actor": 30, "timing_s/step": 92'
+    log.write_text("".join(f'{{"step": {n}, {figures}}}\n' for n in range(1, 6)))
+    told, untold, wrong = tmp_path / "told", tmp_path / "untold", tmp_path / "wrong"
+    placed = "--placement", "colocated"
+    assert invoke("import", "verl", log, "--out", untold).exit_code == OK
+    assert invoke("import", "verl", log, "--out", told, *placed).exit_code == OK
+    assert invoke("import", "verl", log, "--out", wrong, "--placement", "x").exit_code == 2
+    assert not wrong.exists()
+    assert invoke("whatif", untold, "--json").exit_code == CANNOT_TELL
+    found = json.loads(invoke("whatif", told, "--json").output)
+    assert found["before"]["placement"] == "colocated"
+    # A log does not tell how many devices there are: they are parts of one pool.
+    assert any(one["levers"][0] == "placement=async" for one in found["predictions"])

@@ -6,6 +6,7 @@ The stages are a workload like any other: the replay that answers `rltrace whati
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,7 +62,9 @@ def triage(tables: Mapping[str, Any]) -> Triage:
     for name in PLACEMENTS:
         own = name == load.placement
         beside = load if own else LEVERS["placement"].moved(load, name, Constants())
-        gain = None if own else ask([("placement", name)]).goodput_gain
+        gain = None
+        with suppress(RltraceError):  # it is the job's own, or one device that cannot be split
+            gain = ask([("placement", name)]).goodput_gain
         steps.append(TriageStep(name, replay(beside).step_s, gain))
     return Triage(found, tuple(steps), costed(load, found.tail_told))
 

@@ -185,18 +185,21 @@ def devices(load: StepWorkload, value: str, constants: Constants) -> StepWorkloa
 
 def split(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _knows(bool(load.devices), _NO_DEVICES)
-    total = load.total_devices
+    total, whole = load.total_devices, load.devices_told and load.device_kind == "GPU"
+    least = min(1.0, *load.devices.values()) if whole else 0.0  # as the job itself splits them
+    _needs(total >= 2 * least, "one device cannot be split into two pools")
     left, colon, right = value.partition(":")
     rollout = _number("split", left)
     if colon:
         train = _number("split", right)
         fits = math.isclose(rollout + train, total, rel_tol=1e-3)
         _check(fits, "split", value, f"counts that add up to {total:g} devices")
-        _check(rollout > 0 and train > 0, "split", value, "devices on both sides")
     else:
         _check(0 < rollout < 1, "split", value, "a part between 0 and 1, or counts like 16:16")
         rollout *= total
         train = total - rollout
+    fits = min(rollout, train) >= least and rollout > 0 and train > 0
+    _check(fits, "split", value, "a device at least on both sides")
     if load.shared and load.placement == "colocated":
         load = replace(load, placement="one-step-off")
     return resplit(load, rollout, train, constants)

@@ -64,7 +64,7 @@ class Stated:
         copy_bytes = weight_bytes(self.number("model", "parameters"))
         counts = {pool: self.number("devices", pool) for pool in ("shared", "rollout", "train")}
         devices = {pool: count for pool, count in counts.items() if count > 0}
-        if not devices and self.placement == "colocated":
+        if untold := not devices and self.placement == "colocated":
             devices = {"shared": 1.0}
             useful = math.nan
             rests.append("devices are not stated: they are one pool, of which parts are given away")
@@ -82,7 +82,7 @@ class Stated:
             chunks=int(self.number("", "chunks", 1)),
             sync=SyncModel(stage_s["sync"], self.number("sync", "overlap", 0.0), copy_bytes),
             lag_bound=self.number("", "lag_bound", 1.0),
-            devices=devices, useful_tokens=useful, rests_on=tuple(rests),
+            devices=devices, devices_told=not untold, useful_tokens=useful, rests_on=tuple(rests),
             usd_per_device_hour=self.number("devices", "usd_per_hour"),
         )  # fmt: skip
         step_s = self.number("", "step_s")

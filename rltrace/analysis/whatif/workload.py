@@ -97,6 +97,7 @@ class StepWorkload:
     weights_stop: str = GOES_ON  # async: what generation does while weights travel
     devices: Mapping[str, float] = field(default_factory=dict, compare=False)
     device_kind: str = field(default="GPU", compare=False)
+    devices_told: bool = field(default=True, compare=False)  # else they are parts of a pool
     shares_cores: bool = False  # no GPUs, and no more cores than workers
     useful_tokens: float = field(default=math.nan, compare=False)
     useful_share: float = field(default=1.0, compare=False)  # of them, after a change

@@ -239,3 +239,10 @@ def test_a_tail_is_a_wall_of_its_own_and_async_has_none() -> None:
 def test_seconds_without_sense_are_refused(tables: dict[str, Any]) -> None:
     with pytest.raises(RltraceError):
         triage(tables)
+
+
+def test_one_device_is_not_split_and_a_pool_of_unknown_size_is() -> None:
+    stages = {"stages": {"rollout": 60, "train": 30}}
+    one = triage({**stages, "devices": {"shared": 1}})
+    assert {step.placement: step.goodput_gain for step in one.steps} == dict.fromkeys(PLACEMENTS)
+    assert all(step.goodput_gain for step in triage(stages).steps if step.placement != "colocated")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltrace.cli import options
-from rltrace.cli.manual import command
+from rltrace.cli.manual import command, pages
 from rltrace.cli.output import working
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError, WrongUsage
 
@@ -138,32 +139,28 @@ def _seconds(context: click.Context, option: click.Parameter, value: str | None)
     return None if value is None else seconds(value, option.opts[0])
 
 
+_KINDS: dict[str, dict[str, Any]] = {
+    "text": {"callback": _stated}, "word": {}, "flag": {"default": None}, "count": {"type": int},
+    "number": {"type": float}, "time": {"callback": _seconds},
+    "stage": {"type": click.FloatRange(0, 1e8)},
+}  # fmt: skip
+
+
+def _figures(page: str) -> Callable[[Any], Any]:
+    """Options that stand for figures of a file, by table and key there (manual.toml, `figures`)."""
+
+    def given(asked: Any) -> Any:
+        for option, (to, kind, like) in reversed(pages()[page]["figures"].items()):
+            name = to.replace(".", "__")
+            asked = click.option(option, name, metavar=like or None, **_KINDS[kind])(asked)
+        return asked
+
+    return given
+
+
 @command(short_help="A design for a workload, before any GPU is rented.")
 @click.argument("workload", required=False, type=click.Path(path_type=Path))
-@click.option("--model", "model__name", callback=_stated, metavar="NAME")
-@click.option("--params", "model__parameters", metavar="70B")
-@click.option("--active", "model__active", metavar="22B")
-@click.option("--gpus", "gpus__kind", callback=_stated, metavar="32xH100")
-@click.option("--prompts", "batch__prompts", type=int)
-@click.option("--group", "batch__group", type=int)
-@click.option("--mean-tokens", "lengths__mean_tokens", type=float)
-@click.option("--cap", "lengths__cap_tokens", type=float)
-@click.option("--prompt-tokens", "lengths__prompt_tokens", type=float)
-@click.option("--tail", "lengths__variation", type=float)
-@click.option("--updates", "batch__updates", type=int)
-@click.option("--env-latency", "environment__latency_s", callback=_seconds, metavar="8s")
-@click.option("--env-calls", "environment__calls", type=float)
-@click.option("--env-workers", "environment__workers", type=int)
-@click.option("--reward-latency", "reward__latency_s", callback=_seconds, metavar="250ms")
-@click.option("--reward-workers", "reward__workers", type=int)
-@click.option("--staleness", "__staleness", metavar="strict|bounded|loose|N")
-@click.option("--reference/--no-reference", "passes__reference", default=None)
-@click.option("--logprob/--no-logprob", "passes__logprob", default=None)
-@click.option("--critic/--no-critic", "passes__critic", default=None)
-@click.option("--sync", "sync__mechanism", metavar="MECHANISM")
-@click.option("--split", "gpus__split", metavar="24:8")
-@click.option("--price", "gpus__usd_per_hour", type=float, metavar="USD")
-@click.option("--stack", "prefers__stack", metavar="hf|fsdp|megatron|nvidia")
+@_figures("plan")
 @click.option("--from-run", type=options.RUN_FOLDER, metavar="RUN")
 @click.option("--sweep", metavar="gpus=16..256")
 @options.FULL
@@ -225,21 +222,8 @@ def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-_STAGE_SECONDS = click.FloatRange(0, 1e8)
-
-
 @command(short_help="The wall and the first fix, from rough stage seconds.")
-@click.option("--rollout", "stages__rollout", type=_STAGE_SECONDS)
-@click.option("--tail", "rollout__tail_s", type=_STAGE_SECONDS)
-@click.option("--reward", "stages__reward", type=_STAGE_SECONDS)
-@click.option("--env", "stages__env", type=_STAGE_SECONDS)
-@click.option("--reference", "stages__reference", type=_STAGE_SECONDS)
-@click.option("--logprob", "stages__logprob", type=_STAGE_SECONDS)
-@click.option("--value", "stages__value", type=_STAGE_SECONDS)
-@click.option("--train", "stages__train", type=_STAGE_SECONDS)
-@click.option("--sync", "stages__sync", type=_STAGE_SECONDS)
-@click.option("--switch", "stages__switch", type=_STAGE_SECONDS)
-@click.option("--placement", "__placement", metavar="PLACEMENT", default="colocated")
+@_figures("triage")
 @click.option("--params", metavar="7B")
 @click.option("--tokens", type=float)
 @click.option("--learner-gpus", metavar="4xH100")
@@ -258,7 +242,7 @@ def triage(
     from rltrace.report.sections import plan_section
 
     tables: dict[str, Any] = _tables(flags)
-    tables |= tables.pop("")
+    tables |= tables.pop("", {})
     if not {"rollout", "train"} & {name for name, s in tables.get("stages", {}).items() if s}:
         raise WrongUsage("give at least --rollout or --train, in seconds")
     if (params, tokens, learner_gpus) != (None, None, None):

@@ -184,3 +184,58 @@ def test_a_log_is_told_its_placement(tmp_path: Path) -> None:
     assert found["before"]["placement"] == "colocated"
     # A log does not tell how many devices there are: they are parts of one pool.
     assert any(one["levers"][0] == "placement=async" for one in found["predictions"])
+
+
+STATED = """
+[stages]
+rollout = 360
+train = 120
+[rollout]
+prompts = 64
+samples = 8
+tail_s = 160
+"""
+
+
+def gain(file: Path, lever: str) -> float:
+    result = invoke("whatif", "--stages", file, "--lever", lever, "--json")
+    assert result.exit_code == OK, result.output
+    (found,) = json.loads(result.output)["predictions"]
+    return float(found["goodput_gain"]["value"])
+
+
+def test_speculative_decoding_is_as_fast_as_measured(tmp_path: Path) -> None:
+    file = tmp_path / "stages.toml"
+    file.write_text(f"{STATED}[devices]\nshared = 16")
+    assert gain(file, "speculative=1.61") == pytest.approx(480 / (120 + 360 / 1.61), rel=0.01)
+    assert gain(file, "speculative=1.61") < gain(file, "speculative=2")
+    assert invoke("whatif", "--stages", file, "--lever", "speculative=0.5").exit_code == WRONG_USAGE
+
+
+def test_drafts_for_samples_that_come_one_by_one_are_not_guessed(tmp_path: Path) -> None:
+    """Nobody has an engine that drafts and runs one sequence at a time: batches come first."""
+    file = tmp_path / "stages.toml"
+    file.write_text(f"{STATED}slots = 1\n[devices]\nshared = 16")
+    answer = json.loads(invoke("whatif", "--stages", file, "--json").output)
+    assert "speculative=1" in answer["cannot_tell"]
+    assert invoke("whatif", "--stages", file, "--lever", "speculative").exit_code == CANNOT_TELL
+    assert gain(file, "speculative=1.3") > 1.1
+
+
+def test_a_large_model_has_fewer_engines_than_devices_so_drafts_gain_less(tmp_path: Path) -> None:
+    small, large = tmp_path / "small.toml", tmp_path / "large.toml"
+    for file, parameters in ((small, 7e9), (large, 70e9)):
+        file.write_text(f"{STATED}[devices]\nshared = 32\n[model]\nparameters = {parameters}")
+    assert gain(large, "speculative") < gain(small, "speculative")
+
+
+@pytest.mark.parametrize(("slots", "gains"), [(8, True), (64, False)])
+def test_stated_slots_can_be_moved(tmp_path: Path, slots: int, gains: bool) -> None:
+    """512 samples on 16 engines are 32 each: of more slots than that nothing comes."""
+    file = tmp_path / "stages.toml"
+    file.write_text(f"{STATED}slots = {slots}\nengines = 16\n[devices]\nshared = 16")
+    before = json.loads(invoke("whatif", "--stages", file, "--json").output)["before"]
+    assert before["step_s"] == pytest.approx(480, rel=0.01)
+    assert (gain(file, "slots=x4") > 1.02) == gains
+    file.write_text(f"[stages]\nrollout = 9\n[rollout]\nslots = {slots}")
+    assert invoke("whatif", "--stages", file).exit_code == WRONG_USAGE

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rltrace.analysis.plan.placements import PlacementCosts
 from rltrace.analysis.plan.planned_workload import Spec
+from rltrace.analysis.timeline.intervals import Floats
 from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import without
 from rltrace.analysis.walls.rank import BINDS
@@ -129,11 +131,10 @@ def memory_use(
 
 @dataclass(frozen=True)
 class CostedWall:
-    """A wall: its cost as a share of the step (NaN: the shape does not tell), and why."""
+    """A wall, and its cost as a share of the step (NaN: only a run tells)."""
 
     name: str
     share: float
-    because: str
 
 
 def binding(walls: tuple[CostedWall, ...]) -> tuple[str, ...]:
@@ -146,24 +147,20 @@ def costed(load: StepWorkload, tail_told: bool = True) -> tuple[CostedWall, ...]
     """The walls of a workload, the dearest first, those that it cannot tell last. Each is replayed
     without what the wall takes: of the long tail, without the lengths beyond the mean of a batch.
     Where nobody tells the tail, it counts as decoding."""
-    step_s, seen = replay(load).step_s, "is only seen in a run"
-    shares = {
-        name: 1 - replay(without(load, w.stages_of(name))).step_s / step_s
-        for name in (w.ROLLOUT, w.ENV_REWARD, w.LEARNER, w.WEIGHTS)
-    }
-    if tail_told:
-        shares[w.TAIL] = 0.0
-    if tail_told and not load.streams:  # where no batch waits for its longest there is none
-        mean = load.with_batches(lambda b: replace(b, tokens=0 * b.tokens + b.tokens.mean()))
-        shares[w.TAIL] = 1 - replay(mean).step_s / step_s
-        # Without the work, a batch still waits for what is beyond the mean.
-        left = load.with_batches(
-            lambda b: replace(b, tokens=np.maximum(0.0, b.tokens - b.tokens.mean()))
-        )
-        left = replace(left, engine=replace(left.engine, shared_token_s=0.0))
-        shares[w.ROLLOUT] = 1 - replay(left).step_s / step_s
-    by_cost = sorted(shares.items(), key=lambda one: -one[1])
-    found = [(name, max(0.0, round(share, 9))) for name, share in by_cost]
-    walls = [CostedWall(name, share, f"{share * step_s:,.1f} s of a step") for name, share in found]
-    unseen = [CostedWall(name, math.nan, seen) for name in w.wall_names() if name not in shares]
-    return (*walls, *unseen)
+    step_s = replay(load).step_s
+
+    def share(less: StepWorkload) -> float:
+        return max(0.0, round(1 - replay(less).step_s / step_s, 9))
+
+    def tokens(change: Callable[[Floats], Floats]) -> StepWorkload:
+        return load.with_batches(lambda batch: replace(batch, tokens=change(batch.tokens)))
+
+    names = (w.ROLLOUT, w.ENV_REWARD, w.LEARNER, w.WEIGHTS)
+    shares = {name: share(without(load, w.stages_of(name))) for name in names}
+    if tail_told:  # where no batch waits for its longest there is none
+        shares[w.TAIL] = 0.0 if load.streams else share(tokens(lambda own: 0 * own + own.mean()))
+        if not load.streams:  # without the work, a batch still waits for what is beyond the mean
+            left = tokens(lambda own: np.maximum(0.0, own - own.mean()))
+            shares[w.ROLLOUT] = share(replace(left, engine=replace(left.engine, shared_token_s=0)))
+    found = (*sorted(shares, key=lambda name: -shares[name]), *w.wall_names())
+    return tuple(CostedWall(name, shares.get(name, math.nan)) for name in dict.fromkeys(found))

@@ -38,6 +38,7 @@ _SHARE = "rollout and training share their devices: use split or placement"
 _NO_DEVICES = "the devices are not known"
 _NO_TAIL_SEEN = "no trajectory was recorded, so the lengths of samples are not known"
 _NO_BARRIER_SEEN = "rollout and training overlap already, and no trajectory was recorded"
+_ONE_BY_ONE = "samples are generated one by one: batch them first, or measure it (speculative=1.6)"
 _KEPT = "rollout and training still take turns on the same devices (partial_rollout=1.5)"
 
 
@@ -257,9 +258,14 @@ def slots(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
 
 
 def speculative(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
-    _knows(load.engine.stands_for > 0, "how many sequences run at once is not known")
+    factor, engine = _number("speculative", value), load.engine
+    _check(factor >= 1, "speculative", value, "1 (as published) or a measured factor above 1")
+    if factor > 1:
+        return replace(load, engine=engine.paced(1 / factor))
+    _knows(engine.stands_for > 0, "how many sequences run at once is not known")
+    _knows(engine.slots * engine.stands_for > 1, _ONE_BY_ONE)
     note = "drafts are accepted as often as in the published case"
-    return replace(load.noted(note), engine=replace(load.engine, drafting=constants["draft_gain"]))
+    return replace(load.noted(note), engine=replace(engine, drafting=constants["draft_gain"]))
 
 
 def tail_cap(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:

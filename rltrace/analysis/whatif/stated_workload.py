@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rltrace.analysis.stats.confidence_interval import lognormal_values
+from rltrace.analysis.stats.confidence_interval import lognormal_values, makespan
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import (
     PEAK_TFLOPS,
@@ -31,6 +31,7 @@ from rltrace.trace.vocabulary import Stage
 Tables = dict[str, dict[str, Any]]
 
 _SAMPLES, _GROUP = 96, 4  # that are played for a batch of any size, and of each group
+_HOLDS_BYTES = 48e9  # of weights on a device of 80 GB; the rest is for caches
 _BATCHES = 6  # orders in which the same lengths come
 
 _KNOWN = packaged_toml("analysis/data/stages_file.toml")
@@ -68,13 +69,18 @@ class Stated:
             devices = {"shared": 1.0}
             useful = math.nan
             rests.append("devices are not stated: they are one pool, of which parts are given away")
-        engines = devices.get("rollout", devices.get("shared", math.nan))
+        # Sequences on an engine for each that is played, of those that it has room for.
+        stands_for = self.samples / _SAMPLES / self._engines({} if untold else devices)
+        slots = self.number("rollout", "slots", math.inf) / stands_for
+        slots = slots if slots > 0 else math.inf
+        at_once = round(max(1.0, min(slots, _SAMPLES)))
+        chain = float(np.mean([makespan(lengths.tolist(), at_once) for lengths in orders]))
         made = StepWorkload(
             placement=self.placement,
             batches=tuple(SampleBatch(tokens, env_s, verdict_s, group) for tokens in orders),
             engine=EngineModel(
-                1.0, math.inf, tail_s / float(lengths.max()), work_s / float(lengths.sum()),
-                pooled=True, stands_for=self.samples / _SAMPLES / engines,
+                1.0, slots, tail_s / chain, work_s / float(lengths.sum()),
+                pooled=True, stands_for=stands_for,
             ),
             serial_s={Stage[stage.upper()]: one for stage, one in learner.items() if one[0]},
             switch_s=stage_s["switch"], reward_workers=1,
@@ -101,6 +107,13 @@ class Stated:
         """Of a step; NaN where that is not stated."""
         of_samples = self.samples * self.number("rollout", "mean_tokens")
         return self.number("", "useful_tokens", of_samples)
+
+    def _engines(self, devices: Mapping[str, float]) -> float:
+        """As stated; else as many as the devices are by the fewest that hold the weights."""
+        count = devices.get("rollout", devices.get("shared", math.nan))
+        held = weight_bytes(self.number("model", "parameters", 0.0)) / _HOLDS_BYTES
+        ways = 2.0 ** math.ceil(math.log2(max(1.0, held)))
+        return self.number("rollout", "engines", max(count / ways, 1.0))
 
     @property
     def tail_told(self) -> bool:
@@ -201,11 +214,13 @@ def checked(
 def _check_sense(found: Stated, where: str) -> None:
     if found.number("sync", "overlap", 0.0) > 1:
         refuse(where, "sync.overlap is a part of the update, 0 to 1")
-    for key in ("prompts", "samples"):
+    for key in ("prompts", "samples", "engines", "slots"):
         count = found.number("rollout", key, 1.0)
         if count < 1 or count != round(count):
             refuse(where, f"rollout.{key} must be a whole number, 1 or more, not {count:g}")
-    pools = set(found.tables.get("devices", {}))
+    pools, known = set(found.tables.get("devices", {})), found.tables.get("rollout", {})
+    if "slots" in known and ("prompts" not in known or not ("engines" in known or pools)):
+        refuse(where, "rollout.slots needs rollout.prompts, and rollout.engines or [devices]")
     if "shared" in pools and pools & {"rollout", "train"}:
         refuse(where, "devices are either shared or split into rollout and train")
     rollout_s = found.number("stages", "rollout", 0.0)

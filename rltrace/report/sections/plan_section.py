@@ -27,8 +27,8 @@ def sections(found: Plan, advice: Advice, full: bool = False) -> Iterator[Sectio
     yield _placements(found)
     yield _memory(found, full)
     if full:
-        walls = ((wall.name, units.share(wall.share), wall.because) for wall in found.walls)
-        grid = table(walls, "wall", *numbers("of the step"), "because")
+        walls = ((wall.name, units.share(wall.share)) for wall in found.walls)
+        grid = table(walls, "wall", *numbers("of the step"))
         yield Section("Walls: how much shorter a step would be without each", (), grid)
         yield _framework(advice)
         spec = found.spec

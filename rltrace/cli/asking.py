@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError, WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.analysis.alarms.alarm import Alarm
-    from rltrace.analysis.plan.placement_breakdown import CostedWall
     from rltrace.analysis.timeline.analysed_part import StepSelection
     from rltrace.analysis.walls.wall import Wall
 
@@ -40,6 +40,7 @@ def whatif(
     with --lever: its gain stands below the alarm.
     """
     from rltrace.analysis.fixes import fixes
+    from rltrace.analysis.plan.placement_breakdown import costed
     from rltrace.analysis.whatif import levers, predict
     from rltrace.analysis.whatif.workload import Constants
     from rltrace.report.formats import to_json
@@ -51,12 +52,12 @@ def whatif(
         raise WrongUsage("--stages has no steps to choose from")
     pairs = levers.moves(moves)
     with working("replaying the job"):
-        found_wrong, source, walls, longest, costed = _whatif_source(run, stages, part)
+        found_wrong, source, walls, longest = _whatif_source(run, stages, part)
     alarms = [alarm.says for alarm in found_wrong if alarm.forbids]
     beside = [alarm.says for alarm in found_wrong if alarm.judged_anyway and alarm.kind == "stall"]
     if alarms and not pairs and not as_json:
         raise RltraceError(whatif_section.alarmed(alarms), CANNOT_TELL)
-    base = predict.baseline(source)
+    base, stated = predict.baseline(source), costed(source(Constants())) if stages else ()
     held_by = fixes.Bounds(walls, longest, source(Constants()).engine.tools_hold)
     found = [fixes.held(predict.predict(source, pairs), held_by)] if pairs else []
     untold: dict[str, str] = {}
@@ -66,14 +67,14 @@ def whatif(
     if pairs:
         section = whatif_section.one(base, found[0], alarms, beside)
     else:
-        section = whatif_section.ranked(base, found, untold, beside, costed)
+        section = whatif_section.ranked(base, found, untold, beside, stated)
     document = {
         "alarms": alarms,
         "warnings": beside,
         "before": to_json.plain(base),
         "predictions": to_json.plain(found),
         "cannot_tell": untold,
-        "walls": to_json.plain(costed or walls),
+        "walls": to_json.plain(stated or walls),
     }
     options.answer(as_json, document, [section])
     sys.exit(CANNOT_TELL if alarms and not pairs else OK)
@@ -81,16 +82,12 @@ def whatif(
 
 def _whatif_source(
     run: Path | None, stages: Path | None, part: StepSelection | None
-) -> tuple[tuple[Alarm, ...], Any, tuple[Wall, ...], float, tuple[CostedWall, ...]]:
-    """The alarms of the run that is asked about, its workload, its walls and its longest chain; of
-    a stages file the walls of its workload."""
+) -> tuple[tuple[Alarm, ...], Any, tuple[Wall, ...], float]:
+    """The alarms of the run that is asked about, its workload, its walls and its longest chain."""
     if stages is not None:
-        from rltrace.analysis.plan.placement_breakdown import costed
         from rltrace.analysis.whatif.stated_workload import read_stages
-        from rltrace.analysis.whatif.workload import Constants
 
-        found = read_stages(stages)
-        return (), found.workload, (), 0.0, costed(found.workload(Constants()), found.tail_told)
+        return (), read_stages(stages).workload, (), 0.0
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.timeline.analysed_part import narrow
     from rltrace.analysis.walls.rank import rank
@@ -104,7 +101,7 @@ def _whatif_source(
     source = analysis.source or workload_of(analysis)  # which says why there is none
     if few := too_few(len(analysis.steady)):
         raise RltraceError(f"cannot be predicted: {few}", CANNOT_TELL)
-    return analysis.health.alarms, source, rank(analysis).walls, analysis.longest_chain, ()
+    return analysis.health.alarms, source, rank(analysis).walls, analysis.longest_chain
 
 
 @command(short_help="Which stage made the difference between two runs.")
@@ -127,22 +124,21 @@ def compare(before: Path, after: Path, phase: int | None, as_json: bool) -> None
     options.answer(as_json, document, compare_section.sections(found, (str(before), str(after))))
 
 
-def _stated(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    if value == "":
-        raise WrongUsage(f"{option.opts[0]} is empty")
-    return value
-
-
-def _seconds(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+def _read(kind: str, context: click.Context, option: click.Parameter, value: str | None) -> Any:
+    from rltrace.analysis.plan.data_sheets import parameters
     from rltrace.analysis.plan.workload_input import seconds
 
-    return None if value is None else seconds(value, option.opts[0])
+    if value == "":
+        raise WrongUsage(f"{option.opts[0]} is empty")
+    if value is None or kind == "text":
+        return value
+    return seconds(value, option.opts[0]) if kind == "time" else parameters(value)
 
 
 _KINDS: dict[str, dict[str, Any]] = {
-    "text": {"callback": _stated}, "word": {}, "flag": {"default": None}, "count": {"type": int},
-    "number": {"type": float}, "time": {"callback": _seconds},
+    "flag": {"default": None}, "count": {"type": int}, "number": {"type": float},
     "stage": {"type": click.FloatRange(0, 1e8)},
+    **{kind: {"callback": partial(_read, kind)} for kind in ("text", "time", "size")},
 }  # fmt: skip
 
 
@@ -224,19 +220,9 @@ def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 @command(short_help="The wall and the first fix, from rough stage seconds.")
 @_figures("triage")
-@click.option("--params", metavar="7B")
-@click.option("--tokens", type=float)
-@click.option("--learner-gpus", metavar="4xH100")
 @options.JSON
-def triage(
-    params: str | None,
-    tokens: float | None,
-    learner_gpus: str | None,
-    as_json: bool,
-    **flags: Any,
-) -> None:
+def triage(as_json: bool, **flags: Any) -> None:
     """The wall and the first fix, from rough seconds of a step's stages."""
-    from rltrace.analysis.plan.triage import first_fix
     from rltrace.analysis.plan.triage import triage as triage_
     from rltrace.report.formats import to_json
     from rltrace.report.sections import plan_section
@@ -245,24 +231,6 @@ def triage(
     tables |= tables.pop("", {})
     if not {"rollout", "train"} & {name for name, s in tables.get("stages", {}).items() if s}:
         raise WrongUsage("give at least --rollout or --train, in seconds")
-    if (params, tokens, learner_gpus) != (None, None, None):
-        _refuse_impossible(tables, params, tokens, learner_gpus)
     found = triage_(tables)
-    fix = first_fix(found)
-    document = {**to_json.plain(found), "first_fix": to_json.plain(fix), "binding": found.binding}
-    options.answer(as_json, document, [plan_section.triaged(found, fix)])
-
-
-def _refuse_impossible(
-    tables: dict[str, Any], params: str | None, tokens: float | None, gpus: str | None
-) -> None:
-    """Errors: `RltraceError` for training that no hardware does in the seconds stated."""
-    from rltrace.analysis.plan.data_sheets import counted, parameters
-    from rltrace.analysis.whatif.stated_workload import stated
-
-    if params is None or tokens is None or gpus is None:
-        raise WrongUsage("--params, --tokens and --learner-gpus go together: give all three")
-    count, kind = counted(gpus)
-    devices = {"train": count, "name": kind.name.partition("-")[0]}
-    figures = {"model": {"parameters": parameters(params)}, "devices": devices}
-    stated({**tables, **figures, "useful_tokens": tokens}, "the stages")
+    document = {**to_json.plain(found), "binding": found.binding}
+    options.answer(as_json, document, [plan_section.triaged(found)])

@@ -52,7 +52,7 @@ def test_a_sweep_has_a_row_for_each_value_and_says_where_nothing_fits() -> None:
     assert invoke("plan", *shape, "--sweep", "gpus=16..64").exit_code == 0
 
 
-TRIAGE_7B = ("triage", "--rollout", 1, "--params", "7B")
+TRIAGE_7B = ("triage", "--rollout", 1, "--params", "7B", "--gpus", 4, "--gpu", "H100")
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,8 @@ TRIAGE_7B = ("triage", "--rollout", 1, "--params", "7B")
         (("triage", "--rollout", -1), "-1"),
         (("triage", "--rollout", 1, "--placement", "x"), "x"),
         (("triage", "--rollout", 1, "--reward", "1e308"), "reward"),
-        (TRIAGE_7B, "tokens"),
-        ((*TRIAGE_7B, "--learner-gpus", "4xH100", "--tokens", "nan"), "tokens"),
-        ((*TRIAGE_7B, "--tokens", 2**20, "--learner-gpus", "4xH100", "--train", 8), "139 % MFU"),
+        ((*TRIAGE_7B, "--tokens", "nan"), "tokens"),
+        ((*TRIAGE_7B, "--tokens", 2**20, "--train", 8), "139 % MFU"),
     ],
     ids=lambda given: given if isinstance(given, str) else str(given[-2:]),
 )
@@ -239,3 +238,15 @@ def test_stated_slots_can_be_moved(tmp_path: Path, slots: int, gains: bool) -> N
     assert (gain(file, "slots=x4") > 1.02) == gains
     file.write_text(f"[stages]\nrollout = 9\n[rollout]\nslots = {slots}")
     assert invoke("whatif", "--stages", file).exit_code == WRONG_USAGE
+
+
+def test_weights_of_which_less_changed_travel_faster(tmp_path: Path) -> None:
+    gains = []
+    for share in (0.03, 0.02, 0.001):
+        file = tmp_path / f"{share}.toml"
+        sync = f"changed_share = {share}\n[model]\nparameters = 70e9\n[devices]\nshared = 64"
+        stages = STATED.replace("train", "sync = 60\ntrain")
+        file.write_text(f"{stages}[sync]\n{sync}")
+        gains.append(gain(file, "sync=delta"))
+    assert gains == sorted(gains)
+    assert gains[0] < gains[-1]

@@ -125,8 +125,7 @@ def memory_use(
     )
 
 
-# --- walls: what the step would be shorter by if what one takes took none, and all else stayed;
-# the one rule of plans, triage and stages files
+# --- walls: what the step would be shorter by if what one takes took none, and all else stayed
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def binding(walls: tuple[CostedWall, ...]) -> tuple[str, ...]:
     return tuple(wall.name for wall in walls if wall.share >= least)
 
 
-def costed(load: StepWorkload, tail_told: bool = True) -> tuple[CostedWall, ...]:
+def costed(load: StepWorkload) -> tuple[CostedWall, ...]:
     """The walls of a workload, the dearest first, those that it cannot tell last. Each is replayed
     without what the wall takes: of the long tail, without the lengths beyond the mean of a batch.
     Where nobody tells the tail, it counts as decoding."""
@@ -157,7 +156,7 @@ def costed(load: StepWorkload, tail_told: bool = True) -> tuple[CostedWall, ...]
 
     names = (w.ROLLOUT, w.ENV_REWARD, w.LEARNER, w.WEIGHTS)
     shares = {name: share(without(load, w.stages_of(name))) for name in names}
-    if tail_told:  # where no batch waits for its longest there is none
+    if load.tail_told:  # where no batch waits for its longest there is none
         shares[w.TAIL] = 0.0 if load.streams else share(tokens(lambda own: 0 * own + own.mean()))
         if not load.streams:  # without the work, a batch still waits for what is beyond the mean
             left = tokens(lambda own: np.maximum(0.0, own - own.mean()))

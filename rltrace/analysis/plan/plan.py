@@ -88,9 +88,8 @@ def _placements(
     rows: list[PlanRow] = []
     placed: dict[str, placements.PlacementPlan] = {}
     for name in PLACEMENTS:  # the simplest first
-        # Who states a split has pools of their own.
-        allowed = name != "colocated" if spec.split > 0 else True
-        allowed &= placements.least_lag(name) <= spec.lag_bound
+        fits = not spec.split > 0 or name != "colocated"  # a split is one of pools of their own
+        allowed = fits and placements.least_lag(name) <= spec.lag_bound
         try:
             placed[name] = placements.place(pools, name)
             rows.append(_row(spec, placed[name], allowed))
@@ -147,8 +146,7 @@ class Point:
 
 
 def asked(text: str) -> tuple[str, list[float]]:
-    """`gpus=16..256` (a dozen, evenly by logarithm; from 0 evenly) or `gpus=16,32` -> what, and its
-    values."""
+    """`gpus=16..256` (a dozen, by logarithm or from 0), `gpus=16,32` -> what, its values."""
     what, _, given = text.partition("=")
     values: list[float] = []
     with suppress(ValueError):  # no numbers

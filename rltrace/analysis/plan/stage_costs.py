@@ -22,7 +22,7 @@ optimizer), sharded or not, beside activations (Korthikanti et al., arXiv 2205.0
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress, product
 
 from rltrace.analysis.plan.data_sheets import Gpu, Shape, all_gather_s, all_reduce_s, powers_of_two
@@ -134,7 +134,17 @@ class Rollout:
     reward_s: float
 
 
-def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
+def rollout(spec: Spec, devices: int, constants: PlanConstants, streams: bool = False) -> Rollout:
+    """On engines of as many GPUs as is stated, or of those within a node that generate the fastest
+    (`streams`: without a barrier). Errors: as of `decoding`."""
+    found = [_rollout(spec, devices, constants)]
+    for ways in powers_of_two(min(devices, spec.gpu.node)) if not spec.rollout_ways else ():
+        if ways > found[0].engine.ways:
+            found.append(_rollout(replace(spec, rollout_ways=ways), devices, constants))
+    return min(found, key=lambda one: one.throughput_s if streams else one.barrier_s)
+
+
+def _rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
     of = spec.lengths(constants)
     engine = decoding(spec, devices, constants)
     engines = devices // engine.ways

@@ -1,7 +1,4 @@
-"""What binds and what to do first, from rough seconds of stages.
-
-The stages are a workload like any other: the replay that answers `rltrace whatif` composes it.
-"""
+"""What binds and what to do first, from rough seconds: `rltrace whatif` in short."""
 
 from __future__ import annotations
 
@@ -49,6 +46,7 @@ class Triage:
     stated: Stated
     steps: tuple[TriageStep, ...]
     walls: tuple[CostedWall, ...]
+    first_fix: First | None
 
     @property
     def binding(self) -> tuple[str, ...]:
@@ -66,11 +64,9 @@ def triage(tables: Mapping[str, Any]) -> Triage:
         with suppress(RltraceError):  # it is the job's own, or one device that cannot be split
             gain = ask([("placement", name)]).goodput_gain
         steps.append(TriageStep(name, replay(beside).step_s, gain))
-    return Triage(found, tuple(steps), costed(load, found.tail_told))
-
-
-def first_fix(of: Triage) -> First | None:
-    return first_of(of.binding, of.stated.tables["stages"], of.stated.workload)
+    walls = costed(load)
+    first = first_of(binding(walls), found.tables["stages"], found.workload)
+    return Triage(found, tuple(steps), walls, first)
 
 
 def first_of(

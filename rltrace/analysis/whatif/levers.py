@@ -344,9 +344,8 @@ def sync(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     part = _number("sync", overlap) if overlap else load.sync.overlap
     _check(0 <= part <= 1, "sync", value, "a mechanism and the part that is hidden, 0 to 1")
     _needs(load.sync.seconds > 0, _UNSEEN[Stage.SYNC])
-    bytes = load.sync.bytes
-    _knows(not math.isnan(bytes), "the size of the weights was not recorded")
-    seconds = min(transfer_s(mechanism, bytes, constants, load.sync.fixed_s), load.sync.seconds)
+    _knows(not math.isnan(load.sync.bytes), "the size of the weights was not recorded")
+    seconds = min(transfer_s(mechanism, load.sync, constants), load.sync.seconds)
     return replace(load, sync=replace(load.sync, seconds=seconds, overlap=part))
 
 

@@ -105,10 +105,9 @@ def ranked(source: Source) -> tuple[tuple[Prediction, ...], dict[str, str]]:
     for name, value in ((name, value) for name, one in LEVERS.items() for value in one.tries):
         try:
             one = _predicted(known, [(name, value)])
-            # What changes the order of a job, and no stage, is the same if all its figures are.
-            order = LEVERS[name].within is None and one.outcome != NO_GAIN
-            if not order or all((x.gain, x.step_s) != (one.gain, one.step_s) for x in found):
-                found.append(one)
+            # What changes the order of a job, and no stage, is the same if its figures are.
+            same = any((x.gain, x.step_s) == (one.gain, one.step_s) for x in found)
+            found += [one] * (not same or one.outcome == NO_GAIN or LEVERS[name].within is not None)
         except Untold as error:
             untold[f"{name}={value}"] = str(error)
         except NotApplicable:

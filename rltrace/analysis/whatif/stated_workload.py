@@ -63,14 +63,18 @@ class Stated:
         orders = [order.permutation(lengths) for _ in range(_BATCHES)]
         learner = {s: (seconds,) for s, seconds in stage_s.items() if s not in _NOT_THE_LEARNERS}
         copy_bytes = weight_bytes(self.number("model", "parameters"))
+        told = {"throughput_s", "tail_s", "cap_tokens"} & self.tables.get("rollout", {}).keys()
         counts = {pool: self.number("devices", pool) for pool in ("shared", "rollout", "train")}
         devices = {pool: count for pool, count in counts.items() if count > 0}
         if untold := not devices and self.placement == "colocated":
             devices = {"shared": 1.0}
             useful = math.nan
             rests.append("devices are not stated: they are one pool, of which parts are given away")
-        # Sequences on an engine for each that is played, of those that it has room for.
-        stands_for = self.samples / _SAMPLES / self._engines({} if untold else devices)
+        # Where engines are not stated, one is as few devices as hold the weights.
+        held_by = 2.0 ** math.ceil(math.log2(max(1.0, copy_bytes / _HOLDS_BYTES)))
+        engines = math.nan if untold else devices.get("rollout", devices.get("shared", math.nan))
+        engines = self.number("rollout", "engines", max(engines / held_by, 1.0))
+        stands_for = self.samples / _SAMPLES / engines
         slots = self.number("rollout", "slots", math.inf) / stands_for
         slots = slots if slots > 0 else math.inf
         at_once = round(max(1.0, min(slots, _SAMPLES)))
@@ -86,10 +90,12 @@ class Stated:
             switch_s=stage_s["switch"], reward_workers=1,
             scoring=str(self.tables.get("reward", {}).get("scoring", "batch")),
             chunks=int(self.number("", "chunks", 1)),
-            sync=SyncModel(stage_s["sync"], self.number("sync", "overlap", 0.0), copy_bytes),
+            sync=SyncModel(stage_s["sync"], self.number("sync", "overlap", 0.0), copy_bytes,
+                           changed_share=self.number("sync", "changed_share")),
             lag_bound=self.number("", "lag_bound", 1.0),
             devices=devices, devices_told=not untold, useful_tokens=useful, rests_on=tuple(rests),
             usd_per_device_hour=self.number("devices", "usd_per_hour"),
+            tail_told=bool(told) or self.placement == "async",
         )  # fmt: skip
         step_s = self.number("", "step_s")
         if math.isnan(step_s):
@@ -107,19 +113,6 @@ class Stated:
         """Of a step; NaN where that is not stated."""
         of_samples = self.samples * self.number("rollout", "mean_tokens")
         return self.number("", "useful_tokens", of_samples)
-
-    def _engines(self, devices: Mapping[str, float]) -> float:
-        """As stated; else as many as the devices are by the fewest that hold the weights."""
-        count = devices.get("rollout", devices.get("shared", math.nan))
-        held = weight_bytes(self.number("model", "parameters", 0.0)) / _HOLDS_BYTES
-        ways = 2.0 ** math.ceil(math.log2(max(1.0, held)))
-        return self.number("rollout", "engines", max(count / ways, 1.0))
-
-    @property
-    def tail_told(self) -> bool:
-        """Whether anything but a constant tells the tail of generation."""
-        told = {"throughput_s", "tail_s", "cap_tokens"} & self.tables.get("rollout", {}).keys()
-        return bool(told) or self.placement == "async"
 
     def _tail(
         self, rollout_s: float, constants: Constants, rests: list[str]
@@ -212,8 +205,9 @@ def checked(
 
 
 def _check_sense(found: Stated, where: str) -> None:
-    if found.number("sync", "overlap", 0.0) > 1:
-        refuse(where, "sync.overlap is a part of the update, 0 to 1")
+    for key in ("overlap", "changed_share"):
+        if found.number("sync", key, 0.0) > 1:
+            refuse(where, f"sync.{key} is a part of the update, 0 to 1")
     for key in ("prompts", "samples", "engines", "slots"):
         count = found.number("rollout", key, 1.0)
         if count < 1 or count != round(count):

@@ -191,8 +191,13 @@ def _of_samples(
     told_s = float(np.mean([one.sum() for one in verdicts_s])) / judges
     if told_s < _TOLD * reward_s:  # a stage around verdicts that have no length of their own
         judges, verdicts_s = 1, [np.full(len(v), reward_s / len(v)) for v in verdicts_s]
-    judged = zip(batches, verdicts_s, strict=True)
-    batches = tuple(replace(batch, verdict_s=its_s) for batch, its_s in judged)
+    tools_s = 0.0
+    if not runs_ahead and not samples.env_s.any():  # tools of no sample: all of them wait for these
+        tools_s = float(breakdown.exposed_s[steady, Stage.ENV].mean())
+    batches = tuple(
+        replace(batch, verdict_s=its_s, env_s=batch.env_s + tools_s)
+        for batch, its_s in zip(batches, verdicts_s, strict=True)
+    )
     bounds = _stated_bounds(run)
     engine = replace(
         engine,

@@ -153,7 +153,7 @@ def swept(points: Sequence[Point], what: str) -> Section:
     return Section(title, (), grid, tuple(notes))
 
 
-def triaged(found: Triage, fix: First | None) -> Section:
+def triaged(found: Triage) -> Section:
     rows = []
     for step in found.steps:
         name = "> " * (step.placement == found.stated.placement) + step.placement
@@ -161,7 +161,7 @@ def triaged(found: Triage, fix: First | None) -> Section:
         rows.append((name, units.seconds(step.step_s), gain))
     rest = [wall for wall in found.walls if wall.name not in found.binding and wall.share > 0]
     others = [f"{wall.name} {units.share(wall.share)}" for wall in rest]
-    lines = [wall_line(found.walls, found.binding), *_first(fix)]
+    lines = [wall_line(found.walls, found.binding), *_first(found.first_fix)]
     if others:
         lines.append(f"Without each of the others a step is shorter by: {', '.join(others)}.")
     notes = ("step: if each stage keeps its devices; goodput: at as many devices as now.",)

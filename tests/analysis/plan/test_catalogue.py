@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rltrace.analysis.plan.frameworks import catalogue, choose, figures, launch
-from rltrace.analysis.plan.triage import first_fix, triage
+from rltrace.analysis.plan.triage import triage
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     LEARNER,
@@ -26,7 +26,7 @@ from rltrace.testing.inside.analysis import (
     spec_of,
     wall_names,
 )
-from rltrace.testing.inside.trace import RltraceError
+from rltrace.testing.inside.trace import RltraceError, packaged_toml
 from tests.analysis.plan.made import spec
 
 WORKLOADS = Path(__file__).parents[3] / "examples" / "workloads"
@@ -133,7 +133,7 @@ def test_the_lag_bound_is_the_planned_one_and_not_the_one_allowed(
 
 
 def test_pools_are_given_by_their_devices(apart: Plan) -> None:
-    assert options(apart, "AReaL")["rollout.backend"] == "sglang:d8p1t1"
+    assert options(apart, "AReaL")["rollout.backend"] == "sglang:d4p1t2"
     assert options(apart, "ROLL")["actor_infer.device_mapping"] == "list(range(8,16))"
     assert options(apart, "prime-rl")["deployment.num_infer_gpus"] == 8
     assert "--num_iterations" not in options(apart, "TRL")  # its asynchronous trainer's are others
@@ -180,7 +180,7 @@ def test_the_widgets_defaults_give_its_figures() -> None:
     assert by_name["async"] < by_name["one-step-off"] < 455.75 < by_name["colocated"]
     assert found.binding == (ROLLOUT,)
     assert found.walls[0].share == pytest.approx(0.61, abs=0.005)
-    fix = first_fix(found)
+    fix = found.first_fix
     assert fix is not None
     assert fix.wall == ROLLOUT
 
@@ -202,7 +202,7 @@ def test_where_chains_overlap_the_longer_chain_binds_and_not_the_largest_stage(
 ) -> None:
     found = triage({"stages": stages, "placement": placement})
     assert set(found.binding) == binding
-    assert (first_fix(found) is None) == (not binding)
+    assert (found.first_fix is None) == (not binding)
     if placement == "async" and LEARNER not in binding:
         assert next(wall.share for wall in found.walls if wall.name == LEARNER) == 0
 
@@ -246,3 +246,12 @@ def test_one_device_is_not_split_and_a_pool_of_unknown_size_is() -> None:
     one = triage({**stages, "devices": {"shared": 1}})
     assert {step.placement: step.goodput_gain for step in one.steps} == dict.fromkeys(PLACEMENTS)
     assert all(step.goodput_gain for step in triage(stages).steps if step.placement != "colocated")
+
+
+def test_each_frameworks_staleness_is_documented_as_a_lag_bound() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "whatif.md").read_text()
+    rows = packaged_toml("analysis/data/staleness_options.toml")["option"]
+    assert len(rows) >= 7
+    for row in rows:
+        assert f"| {row['framework']} | `{row['option']}` | {row['bound']} |" in page
+        assert row["source"]

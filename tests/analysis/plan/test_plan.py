@@ -172,10 +172,11 @@ def test_a_plans_seconds_have_the_same_walls_where_they_are_stated(staleness: st
     if found.best.name == "async":
         said["lag_bound"] = found.parts.lag_bound
     quick = triage({**said, "devices": found.best.devices})
-    shares = {wall.name: wall.share for wall in found.walls if not math.isnan(wall.share)}
-    for wall in quick.walls:
-        if wall.name in shares:
-            assert wall.share == pytest.approx(shares[wall.name], abs=0.1), wall.name
+    for kinds in ((ROLLOUT, TAIL), (LEARNER,), (ENV_REWARD,)):  # what of generation is the tail's
+        planned, stated = (  # depends on all lengths, which a stages file has not
+            sum(wall.share for wall in one.walls if wall.name in kinds) for one in (found, quick)
+        )
+        assert stated == pytest.approx(planned, abs=0.15 if ROLLOUT in kinds else 0.05), kinds
 
 
 def test_a_batch_that_waits_for_nobody_has_no_tail() -> None:

@@ -152,8 +152,8 @@ def sparse_reward(analysis: RunAnalysis) -> w.Wall:
     if found.tokens:
         part = found.equal_tokens / found.tokens
     symptom = SOLVED if found.solved > found.failed else SYMPTOM
-    alike = "all samples fail" if found.failed == found.groups else "all rewards are equal"
-    because = f"tokens of groups in which {alike}"
+    alike = "rewards are equal" if found.solved else "samples fail"
+    because = f"tokens of groups in which all {alike}"
     if not found.with_signal and found.failed < found.groups:
         symptom = NOTHING_LEARNED
         if found.one_reward:

@@ -130,7 +130,7 @@ def _placed(base: Tables, one: Mapping[str, Any], constants: PlanConstants) -> P
 
 
 def _walls(placed: Placed) -> tuple[str, ...]:
-    found = costed(placed.parts)
+    found = costed(placed.load)
     return binding(found) or (found[0].name,)
 
 

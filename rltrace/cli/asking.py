@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rltrace.cli import options
-from rltrace.cli.manual import command
+from rltrace.cli.manual import command, pages
 from rltrace.cli.output import working
 from rltrace.trace.errors import CANNOT_TELL, OK, RltraceError, WrongUsage
 
@@ -38,6 +40,7 @@ def whatif(
     with --lever: its gain stands below the alarm.
     """
     from rltrace.analysis.fixes import fixes
+    from rltrace.analysis.plan.placement_breakdown import costed
     from rltrace.analysis.whatif import levers, predict
     from rltrace.analysis.whatif.workload import Constants
     from rltrace.report.formats import to_json
@@ -54,7 +57,7 @@ def whatif(
     beside = [alarm.says for alarm in found_wrong if alarm.judged_anyway and alarm.kind == "stall"]
     if alarms and not pairs and not as_json:
         raise RltraceError(whatif_section.alarmed(alarms), CANNOT_TELL)
-    base = predict.baseline(source)
+    base, stated = predict.baseline(source), costed(source(Constants())) if stages else ()
     held_by = fixes.Bounds(walls, longest, source(Constants()).engine.tools_hold)
     found = [fixes.held(predict.predict(source, pairs), held_by)] if pairs else []
     untold: dict[str, str] = {}
@@ -64,13 +67,14 @@ def whatif(
     if pairs:
         section = whatif_section.one(base, found[0], alarms, beside)
     else:
-        section = whatif_section.ranked(base, found, untold, beside)
+        section = whatif_section.ranked(base, found, untold, beside, stated)
     document = {
         "alarms": alarms,
         "warnings": beside,
         "before": to_json.plain(base),
         "predictions": to_json.plain(found),
         "cannot_tell": untold,
+        "walls": to_json.plain(stated or walls),
     }
     options.answer(as_json, document, [section])
     sys.exit(CANNOT_TELL if alarms and not pairs else OK)
@@ -120,44 +124,39 @@ def compare(before: Path, after: Path, phase: int | None, as_json: bool) -> None
     options.answer(as_json, document, compare_section.sections(found, (str(before), str(after))))
 
 
-def _stated(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    if value == "":
-        raise WrongUsage(f"{option.opts[0]} is empty")
-    return value
-
-
-def _seconds(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+def _read(kind: str, context: click.Context, option: click.Parameter, value: str | None) -> Any:
+    from rltrace.analysis.plan.data_sheets import parameters
     from rltrace.analysis.plan.workload_input import seconds
 
-    return None if value is None else seconds(value, option.opts[0])
+    if value == "":
+        raise WrongUsage(f"{option.opts[0]} is empty")
+    if value is None or kind == "text":
+        return value
+    return seconds(value, option.opts[0]) if kind == "time" else parameters(value)
+
+
+_KINDS: dict[str, dict[str, Any]] = {
+    "flag": {"default": None}, "count": {"type": int}, "number": {"type": float},
+    "stage": {"type": click.FloatRange(0, 1e8)},
+    **{kind: {"callback": partial(_read, kind)} for kind in ("text", "time", "size")},
+}  # fmt: skip
+
+
+def _figures(page: str) -> Callable[[Any], Any]:
+    """Options that stand for figures of a file, by table and key there (manual.toml, `figures`)."""
+
+    def given(asked: Any) -> Any:
+        for option, (to, kind, like) in reversed(pages()[page]["figures"].items()):
+            name = to.replace(".", "__")
+            asked = click.option(option, name, metavar=like or None, **_KINDS[kind])(asked)
+        return asked
+
+    return given
 
 
 @command(short_help="A design for a workload, before any GPU is rented.")
 @click.argument("workload", required=False, type=click.Path(path_type=Path))
-@click.option("--model", "model__name", callback=_stated, metavar="NAME")
-@click.option("--params", "model__parameters", metavar="70B")
-@click.option("--active", "model__active", metavar="22B")
-@click.option("--gpus", "gpus__kind", callback=_stated, metavar="32xH100")
-@click.option("--prompts", "batch__prompts", type=int)
-@click.option("--group", "batch__group", type=int)
-@click.option("--mean-tokens", "lengths__mean_tokens", type=float)
-@click.option("--cap", "lengths__cap_tokens", type=float)
-@click.option("--prompt-tokens", "lengths__prompt_tokens", type=float)
-@click.option("--tail", "lengths__variation", type=float)
-@click.option("--updates", "batch__updates", type=int)
-@click.option("--env-latency", "environment__latency_s", callback=_seconds, metavar="8s")
-@click.option("--env-calls", "environment__calls", type=float)
-@click.option("--env-workers", "environment__workers", type=int)
-@click.option("--reward-latency", "reward__latency_s", callback=_seconds, metavar="250ms")
-@click.option("--reward-workers", "reward__workers", type=int)
-@click.option("--staleness", "__staleness", metavar="strict|bounded|loose|N")
-@click.option("--reference/--no-reference", "passes__reference", default=None)
-@click.option("--logprob/--no-logprob", "passes__logprob", default=None)
-@click.option("--critic/--no-critic", "passes__critic", default=None)
-@click.option("--sync", "sync__mechanism", metavar="MECHANISM")
-@click.option("--split", "gpus__split", metavar="24:8")
-@click.option("--price", "gpus__usd_per_hour", type=float, metavar="USD")
-@click.option("--stack", "prefers__stack", metavar="hf|fsdp|megatron|nvidia")
+@_figures("plan")
 @click.option("--from-run", type=options.RUN_FOLDER, metavar="RUN")
 @click.option("--sweep", metavar="gpus=16..256")
 @options.FULL
@@ -219,63 +218,19 @@ def _tables(flags: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-_STAGE_SECONDS = click.FloatRange(0, 1e8)
-
-
 @command(short_help="The wall and the first fix, from rough stage seconds.")
-@click.option("--rollout", "stages__rollout", type=_STAGE_SECONDS)
-@click.option("--throughput", "rollout__throughput_s", type=_STAGE_SECONDS)
-@click.option("--reward", "stages__reward", type=_STAGE_SECONDS)
-@click.option("--env", "stages__env", type=_STAGE_SECONDS)
-@click.option("--reference", "stages__reference", type=_STAGE_SECONDS)
-@click.option("--logprob", "stages__logprob", type=_STAGE_SECONDS)
-@click.option("--value", "stages__value", type=_STAGE_SECONDS)
-@click.option("--train", "stages__train", type=_STAGE_SECONDS)
-@click.option("--sync", "stages__sync", type=_STAGE_SECONDS)
-@click.option("--switch", "stages__switch", type=_STAGE_SECONDS)
-@click.option("--overlap", "sync__overlap", type=float, default=0.55, show_default=True)
-@click.option(
-    "--placement", "__placement", metavar="colocated|one-step-off|async", default="colocated"
-)
-@click.option("--params", metavar="7B")
-@click.option("--tokens", type=float)
-@click.option("--learner-gpus", metavar="4xH100")
+@_figures("triage")
 @options.JSON
-def triage(
-    params: str | None,
-    tokens: float | None,
-    learner_gpus: str | None,
-    as_json: bool,
-    **flags: Any,
-) -> None:
+def triage(as_json: bool, **flags: Any) -> None:
     """The wall and the first fix, from rough seconds of a step's stages."""
-    from rltrace.analysis.plan.triage import first_fix
     from rltrace.analysis.plan.triage import triage as triage_
     from rltrace.report.formats import to_json
     from rltrace.report.sections import plan_section
 
     tables: dict[str, Any] = _tables(flags)
-    tables |= tables.pop("")
+    tables |= tables.pop("", {})
     if not {"rollout", "train"} & {name for name, s in tables.get("stages", {}).items() if s}:
         raise WrongUsage("give at least --rollout or --train, in seconds")
-    if (params, tokens, learner_gpus) != (None, None, None):
-        _refuse_impossible(tables, params, tokens, learner_gpus)
     found = triage_(tables)
-    fix = first_fix(found)
-    document = {**to_json.plain(found), "first_fix": to_json.plain(fix), "binding": found.binding}
-    options.answer(as_json, document, [plan_section.triaged(found, fix)])
-
-
-def _refuse_impossible(
-    tables: dict[str, Any], params: str | None, tokens: float | None, gpus: str | None
-) -> None:
-    """Errors: `RltraceError` for training that no hardware does in the seconds stated."""
-    from rltrace.analysis.plan.data_sheets import counted, parameters
-    from rltrace.analysis.whatif.stated_workload import stated
-
-    if params is None or tokens is None or gpus is None:
-        raise WrongUsage("--params, --tokens and --learner-gpus go together: give all three")
-    count, kind = counted(gpus)
-    devices = {"train": count, "name": kind.name.partition("-")[0]}
-    figures = {"model": {"parameters": parameters(params)}, "devices": devices}
-    stated({**tables, **figures, "useful_tokens": tokens}, "the stages")
+    document = {**to_json.plain(found), "binding": found.binding}
+    options.answer(as_json, document, [plan_section.triaged(found)])

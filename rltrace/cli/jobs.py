@@ -134,6 +134,7 @@ def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
 @click.option("--out", type=NEW_FOLDER)
 @click.option("--map", "mapping", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--job", type=click.IntRange(min=1), metavar="N")
+@click.option("--placement", default="")
 @JSON
 def import_log(
     framework: str,
@@ -141,6 +142,7 @@ def import_log(
     out: Path | None,
     mapping: Path | None,
     job: int | None,
+    placement: str,
     as_json: bool,
 ) -> None:
     """Make a run of a finished job's LOG: `rltrace import [FRAMEWORK] metrics.jsonl`.
@@ -156,7 +158,7 @@ def import_log(
     if log is None:
         framework, log = "", Path(framework)
     with working(f"reading {log.name}"):
-        done = import_log_(framework, log, out, mapping, job)
+        done = import_log_(framework, log, out, mapping, job, placement)
     if as_json:
         print_json(asdict(done))
         return

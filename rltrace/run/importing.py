@@ -7,15 +7,17 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rltrace import __version__
+from rltrace.analysis.whatif.workload import PLACEMENTS
 from rltrace.importers.log_detection import holds_log
 from rltrace.importers.reading import read_run
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.run.run_folders import new_run_path
+from rltrace.trace.errors import WrongUsage
 from rltrace.trace.metadata_validation import update_run_json
 from rltrace.trace.run_dir import READ_FROM, RUN_FILE, holds_run
 from rltrace.trace.vocabulary import Stage, word
@@ -95,11 +97,15 @@ def import_log(
     out: Path | None = None,
     mapping: Path | None = None,
     job: int | None = None,
+    placement: str = "",
 ) -> Imported:
     """Imports `log` into `out`, by default a new directory in `rltrace-runs/`; see `read_run`. No
-    framework: the one that the log looks like. Errors: `RltraceError`, and where a place is
-    taken."""
+    framework: the one that the log looks like; `placement`: the job's, where a log does not tell.
+    Errors: `RltraceError`, and where a place is taken."""
+    if placement and placement not in PLACEMENTS:
+        raise WrongUsage(f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
     run = read_run(log, framework, mapping, job)
+    run = replace(run, placement=placement or run.placement)
     path = out or new_run_path([log.resolve().name])
     write_run(path.absolute(), run, __version__)
     return _told(path, run)

@@ -301,6 +301,10 @@ def test_the_bound_lies_between_what_surely_keeps_and_what_surely_breaks_the_lim
 ) -> None:
     found = lag_bound(tuple(replace(p, lag=lag) for lag, p in enumerate(points)))
     assert (found.known, found.safe_lag, found.max_lag) == (told, sure, most)
+    # Without the objective nobody knows that a lag does no harm; that one does is known.
+    anyones = lag_bound(tuple(replace(p, lag=lag) for lag, p in enumerate(points)), assumed=True)
+    assert anyones.max_lag == most
+    assert anyones.known == (told and most is not None)
     far = lag_bound((replace(FEW, lag=1), replace(BAD, lag=12)))  # the lags between are open
     assert (far.safe_lag, far.max_lag) == (-1, 11)
 

@@ -9,7 +9,7 @@ import pytest
 
 from rltrace.analysis.stats import confidence_interval as of
 from rltrace.analysis.stats.resampling import mean_ratio
-from rltrace.testing.inside.analysis import freshness_gain, samples_gain, signal_share
+from rltrace.testing.inside.analysis import freshness_gain, samples_gain
 from tests.analysis.made import not_none
 
 
@@ -89,11 +89,27 @@ def test_groups_with_a_signal_at_another_size(a: float, b: float) -> None:
     chance = draw.beta(a, b, 400)
     groups = [(int(draw.binomial(8, p)), 8) for p in chance]
     truth = 1 - float((chance**32 + (1 - chance) ** 32).mean())
-    assert signal_share(groups, 32) == pytest.approx(truth, abs=0.06)
     found = not_none(samples_gain(groups, 4))
     now = 1 - float((chance**8 + (1 - chance) ** 8).mean())
+    assert found.value * now == pytest.approx(truth, abs=0.06)
     assert found.low * 0.9 < truth / now < found.high * 1.1
     # Nothing is said of prompts that never succeed.
     assert samples_gain([(0, 8)] * 50, 2) is None
     assert samples_gain([(1, 8)], 2) is None
-    assert math.isnan(signal_share([], 8))
+
+
+@pytest.mark.parametrize("never", [0.3, 0.7])
+def test_prompts_that_never_succeed_stay_so(never: float) -> None:
+    """Three quarters of the others' groups have a signal at 3 samples: with 12 nearly all do."""
+    draw = np.random.default_rng(1)
+    chance = np.where(np.arange(600) < 600 * never, 0.0, 0.5)
+    few, many = ([(int(draw.binomial(n, p)), n) for p in chance] for n in (3, 9))
+    for groups in (few, many):
+        n = groups[0][1]
+        truth = (1 - 2 * 0.5 ** (4 * n)) / (1 - 2 * 0.5**n)
+        found = not_none(samples_gain(groups, 4))
+        assert 0.98 * found.low <= truth <= 1.02 * found.high
+        assert found.high < 1.8
+    # With more samples of a prompt more is known of those that never succeed.
+    wide, narrow = (not_none(samples_gain(groups, 4)) for groups in (few, many))
+    assert wide.high / wide.low > narrow.high / narrow.low

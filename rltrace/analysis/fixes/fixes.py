@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -37,7 +38,7 @@ _GOOD = 1.02  # a gain below this is none
 _SLOW_LINK_GB_PER_S = 1.0  # about what one 10 Gbit/s link carries
 _LEAST_OF_UPDATE = 0.05
 _NOT_MUCH_LESS = 0.25
-_BETA = "a chance of success for each prompt, drawn from one beta distribution"
+_BETA = "some prompts never succeed, the others by chances drawn from one beta distribution"
 _ESS_FALLS: tuple[str, ...] = (
     "ESS falls with each version of lag by one factor (low end) or faster (high end)",
 )
@@ -273,11 +274,14 @@ def _of_freshness(analysis: RunAnalysis, bound: float) -> Estimate | None:
 # --- what moves against statistical walls would gain: no replay of events tells that
 # Freshness: ESS falls with lag k as a^k (a policy that drifts in random directions: the variance of
 # the log-ratio grows with k) to a^(k²) (in one direction: with k²).
-# Samples: the chance of success differs between groups as a beta distribution, fitted to the run's
-# groups; K samples are all alike with a chance in closed form.
+# Samples: some prompts never succeed, and stay so; the chance of the others differs as a beta
+# distribution, fitted to the run's groups; K samples are all alike with a chance in closed form.
 
 _FOLDS = 5
 _SHAPES = [10 ** (place / 6 - 2) for place in range(25)]  # 0.01 to 100
+_Fit = tuple[float, float, float, float]  # log-likelihood, share that never succeeds, shapes
+_NEVER = [place / 20 for place in range(20)]  # share of prompts that never succeed
+_AS_LIKELY = 1.92  # in log-likelihood: 95 % of a chi-square with one degree of freedom, halved
 
 
 def freshness_gain(weight: float, base: float, mean_lag: float, bound: float) -> Estimate | None:
@@ -290,47 +294,50 @@ def freshness_gain(weight: float, base: float, mean_lag: float, bound: float) ->
     return Estimate(low, math.sqrt(low * high), high)
 
 
-def signal_share(successes: Sequence[tuple[int, int]], samples: int) -> float:
-    """Expected share of groups with a signal at `samples` a group, from `(successes, samples)` of
-    the groups of a run; NaN where there are none."""
-    if not successes:
-        return math.nan
-    a, b = _fit(successes)
-    alike = math.exp(_log_beta(a + samples, b) - _log_beta(a, b))
-    alike += math.exp(_log_beta(a, b + samples) - _log_beta(a, b))
-    return 1 - alike
-
-
 def samples_gain(successes: Sequence[tuple[int, int]], factor: float) -> Estimate | None:
     """Share of groups with a signal at `factor` times the samples, over that now. The range is a
-    jackknife over fifths of the groups. None where there are too few of them, or none succeeds."""
+    jackknife over fifths of the groups, and each share of prompts that never succeed which is as
+    likely. None where there are too few of them, or none succeeds."""
     if len(successes) < _FOLDS or not any(won for won, _ in successes):
         return None
     size = round(sum(of for _, of in successes) / len(successes))
 
-    def gain(groups: Sequence[tuple[int, int]]) -> float:
-        now = signal_share(groups, size)
-        return math.log(signal_share(groups, round(factor * size)) / now) if now else math.nan
+    def gain(fit: _Fit) -> float:
+        now = _signal(fit, size)
+        return math.log(_signal(fit, round(factor * size)) / now) if now else math.nan
 
-    middle = gain(successes)
-    numbered = list(enumerate(successes))
-    left = [gain([one for n, one in numbered if n % _FOLDS != fold]) for fold in range(_FOLDS)]
+    fits, numbered = _fits(successes), list(enumerate(successes))
+    middle = gain(best := max(fits))
+    alike = [gain(fit) for fit in fits if fit[0] > best[0] - _AS_LIKELY]
+    folds = ([one for n, one in numbered if n % _FOLDS != fold] for fold in range(_FOLDS))
+    left = [gain(max(_fits(fold))) for fold in folds]
     mean = sum(left) / _FOLDS
     error = math.sqrt((_FOLDS - 1) / _FOLDS * sum((one - mean) ** 2 for one in left))
     if math.isnan(middle) or math.isnan(error):
         return None
     half = t95(_FOLDS - 1) * error
-    return Estimate(math.exp(middle - half), math.exp(middle), math.exp(middle + half))
+    low, high = (math.hypot(half, middle - end) for end in (min(alike), max(alike)))
+    return Estimate(math.exp(middle - low), math.exp(middle), math.exp(middle + high))
 
 
-def _fit(successes: Sequence[tuple[int, int]]) -> tuple[float, float]:
-    """Shapes of the likeliest beta-binomial, on a grid that is fine enough for a range."""
+def _signal(fit: _Fit, samples: int) -> float:
+    _, never, a, b = fit
+    alike = math.exp(_log_beta(a + samples, b) - _log_beta(a, b))
+    alike += math.exp(_log_beta(a, b + samples) - _log_beta(a, b))
+    return (1 - never) * (1 - alike)
 
-    def likely(shape: tuple[float, float]) -> float:
-        a, b = shape
-        return sum(_log_beta(a + k, b + n - k) - _log_beta(a, b) for k, n in successes)
 
-    return max(product(_SHAPES, _SHAPES), key=likely)
+def _fits(successes: Sequence[tuple[int, int]]) -> list[_Fit]:
+    """For each share of prompts that never succeed the likeliest beta-binomial of the others, on a
+    grid that is fine enough for a range."""
+    groups, found = Counter(successes).items(), []
+    for a, b in product(_SHAPES, _SHAPES):
+        whole = _log_beta(a, b)
+        chances = [(math.exp(_log_beta(a + k, b + n - k) - whole), k, m) for (k, n), m in groups]
+        for never in _NEVER:
+            parts = ((m, (1 - never) * one + never * (k == 0)) for one, k, m in chances)
+            found.append((sum(m * math.log(max(p, 1e-300)) for m, p in parts), never, a, b))
+    return [max(fit for fit in found if fit[1] == never) for never in _NEVER]
 
 
 def _log_beta(a: float, b: float) -> float:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+
+import numpy as np
 
 from rltrace.analysis.plan.placements import PlacementCosts
 from rltrace.analysis.plan.planned_workload import Spec
+from rltrace.analysis.timeline.intervals import Floats
 from rltrace.analysis.walls import wall as w
+from rltrace.analysis.walls.attribute import without
 from rltrace.analysis.walls.rank import BINDS
-from rltrace.analysis.whatif.workload import PlanConstants
+from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.workload import PlanConstants, StepWorkload
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 
@@ -125,11 +130,10 @@ def memory_use(
 
 @dataclass(frozen=True)
 class CostedWall:
-    """A wall: its cost as a share of the step (NaN: the shape does not tell), and why."""
+    """A wall, and its cost as a share of the step (NaN: only a run tells)."""
 
     name: str
     share: float
-    because: str
 
 
 def binding(walls: tuple[CostedWall, ...]) -> tuple[str, ...]:
@@ -138,33 +142,24 @@ def binding(walls: tuple[CostedWall, ...]) -> tuple[str, ...]:
     return tuple(wall.name for wall in walls if wall.share >= least)
 
 
-def costed(parts: PlacementCosts) -> tuple[CostedWall, ...]:
-    """The walls of a placement on one split, the dearest first, those that cannot be told last."""
-    made, moved = parts.rollout, parts.moved
-    tail_s = max(0.0, made.barrier_s - made.throughput_s)
+def costed(load: StepWorkload) -> tuple[CostedWall, ...]:
+    """The walls of a workload, the dearest first, those that it cannot tell last. Each is replayed
+    without what the wall takes: of the long tail, without the lengths beyond the mean of a batch.
+    Where nobody tells the tail, it counts as decoding."""
+    step_s = replay(load).step_s
 
-    def share(**changes: Any) -> float:
-        return max(0.0, 1 - replace(parts, **changes).step_s / parts.step_s)
+    def share(less: StepWorkload) -> float:
+        return max(0.0, round(1 - replay(less).step_s / step_s, 9))
 
-    no_tools = replace(
-        made, barrier_s=made.decode_s, throughput_s=made.untooled_s, reward_s=0.0,
-        env_group_s=0.0, env_pool_s=0.0,
-    )  # fmt: skip
-    instant = replace(made, barrier_s=tail_s, throughput_s=0.0, decoding_s=0.0)
-    unseen, lag = "is only seen in a run", f"what a lag of {parts.lag_bound:g} versions costs"
-    found = (
-        (w.ROLLOUT, share(rollout=instant), f"{made.throughput_s:,.0f} s of decoding"),
-        (w.TAIL, share(rollout=replace(made, barrier_s=made.barrier_s - tail_s)),
-         f"a barrier waits {tail_s:,.0f} s longer than the work of a batch takes"),
-        (w.ENV_REWARD, share(rollout=no_tools),
-         f"rewards {made.reward_s:,.1f} s a step, tools {made.env_s:,.1f} s a trajectory"),
-        (w.LEARNER, share(learner=replace(parts.learner, serial_s={})),
-         f"{parts.learner.total_s:,.0f} s of training and its passes"),
-        (w.WEIGHTS, share(moved=replace(moved, seconds=0.0)),
-         f"{moved.seconds:,.1f} s of switching and moving weights"),
-        (w.FRESHNESS, math.nan, f"{lag} {unseen}"),
-        (w.SPARSE_REWARD, math.nan, f"how many groups succeed {unseen}"),
-        (w.OBSERVABILITY, math.nan, f"what the engine's server keeps {unseen}"),
-    )  # fmt: skip
-    walls = (CostedWall(*one) for one in found)
-    return tuple(sorted(walls, key=lambda one: -one.share if one.share >= 0 else 1.0))
+    def tokens(change: Callable[[Floats], Floats]) -> StepWorkload:
+        return load.with_batches(lambda batch: replace(batch, tokens=change(batch.tokens)))
+
+    names = (w.ROLLOUT, w.ENV_REWARD, w.LEARNER, w.WEIGHTS)
+    shares = {name: share(without(load, w.stages_of(name))) for name in names}
+    if load.tail_told:  # where no batch waits for its longest there is none
+        shares[w.TAIL] = 0.0 if load.streams else share(tokens(lambda own: 0 * own + own.mean()))
+        if not load.streams:  # without the work, a batch still waits for what is beyond the mean
+            left = tokens(lambda own: np.maximum(0.0, own - own.mean()))
+            shares[w.ROLLOUT] = share(replace(left, engine=replace(left.engine, shared_token_s=0)))
+    found = (*sorted(shares, key=lambda name: -shares[name]), *w.wall_names())
+    return tuple(CostedWall(name, shares.get(name, math.nan)) for name in dict.fromkeys(found))

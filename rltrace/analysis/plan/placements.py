@@ -95,7 +95,7 @@ class Pools:
 
     def __init__(self, spec: Spec, constants: PlanConstants) -> None:
         self.spec, self.constants = spec, constants
-        self.rollout = cache(lambda devices: costs.rollout(spec, devices, constants))
+        self.rollout = cache(lambda n, streams: costs.rollout(spec, n, constants, streams))
         self.memory = cache(lambda devices: costs.training_memory(spec, devices, constants))
         self.learner = cache(lambda n, shared: costs.learner(spec, n, constants, shared))
 
@@ -129,7 +129,11 @@ def splits(spec: Spec) -> list[int]:
 
 def parts_of(pools: Pools, placement: str, generating: int) -> PlacementCosts:
     """Costs on one split (all devices, where they are shared)."""
-    spec, constants, made = pools.spec, pools.constants, pools.rollout(generating)
+    spec, constants, made = (
+        pools.spec,
+        pools.constants,
+        pools.rollout(generating, placement == "async"),
+    )
     rest_s, lag = constants["step_overhead_s"], float(least_lag(placement))
     shared = placement == "colocated"
     training = generating if shared else spec.gpus - generating
@@ -220,16 +224,18 @@ class Movement:
 def movement(
     mechanism: str, shape: Shape, constants: PlanConstants, receivers: float, bytes_each: float = 2
 ) -> Movement:
-    """One update of all weights to `receivers` GPUs."""
-    size = bytes_each * shape.parameters
+    """One update of all weights to `receivers` GPUs, or of what a step changes of them."""
+    size = sent = bytes_each * shape.parameters
     of = packaged("mechanisms")[mechanism]
     parts = ("fixed", "tensor", "rate")
     fixed, each, rate = (constants[of[part]] if part in of else 0.0 for part in parts)
     if of.get("from_each"):
         rate *= receivers
+    if of.get("changed"):
+        sent *= constants["changed_share"]
     tensors = f" + {shape.tensors:,.0f} tensors × {1e3 * each:.2g} ms" if each else ""
-    says = f"{mechanism}: {fixed:.2g} s{tensors} + {size / 1e9:,.0f} GB / {rate:,.3g} GB/s"
-    return Movement(mechanism, fixed + each * shape.tensors + size / (1e9 * rate), size, says)
+    says = f"{mechanism}: {fixed:.2g} s{tensors} + {sent / 1e9:,.3g} GB / {rate:,.3g} GB/s"
+    return Movement(mechanism, fixed + each * shape.tensors + sent / (1e9 * rate), size, says)
 
 
 def switch(

@@ -75,7 +75,7 @@ def plan(spec: Spec) -> Plan:
         best,
         placed,
         _range(spec, parts, placed.step_s, constants),
-        placement_breakdown.costed(parts),
+        placement_breakdown.costed(placed.load),
         tuple(plan_table()[name].sentence() for name in constants.used),  # by now all of them
     )
 
@@ -88,7 +88,8 @@ def _placements(
     rows: list[PlanRow] = []
     placed: dict[str, placements.PlacementPlan] = {}
     for name in PLACEMENTS:  # the simplest first
-        allowed = placements.least_lag(name) <= spec.lag_bound
+        fits = not spec.split > 0 or name != "colocated"  # a split is one of pools of their own
+        allowed = fits and placements.least_lag(name) <= spec.lag_bound
         try:
             placed[name] = placements.place(pools, name)
             rows.append(_row(spec, placed[name], allowed))
@@ -145,21 +146,21 @@ class Point:
 
 
 def asked(text: str) -> tuple[str, list[float]]:
-    """`gpus=16..256` (a dozen, evenly by logarithm) or `gpus=16,32` -> what, and its values."""
+    """`gpus=16..256` (a dozen, by logarithm or from 0), `gpus=16,32` -> what, its values."""
     what, _, given = text.partition("=")
     values: list[float] = []
     with suppress(ValueError):  # no numbers
         if ".." in given:
             low, high = map(float, given.split(".."))
-            if 0 < low < high < math.inf:
-                values = np.geomspace(low, high, 12).tolist()
+            if 0 <= low < high < math.inf:
+                values = (np.geomspace if low else np.linspace)(low, high, 12).tolist()
         else:
             values = [float(value) for value in given.split(",")]
     known = packaged("inputs")["sweep"]
     if what not in known or not values or not all(map(math.isfinite, values)):
         like = f"gpus=16..256 or gpus=16,32,64, of one of {', '.join(known)}"
         raise WrongUsage(f"--sweep must be like {like}, not {text!r}")
-    if what == "gpus" or is_whole(*known[what]):
+    if what in ("gpus", "lag") or is_whole(*known[what]):
         values = list(dict.fromkeys(float(round(value)) for value in values))
     return what, values
 
@@ -180,6 +181,6 @@ def sweep(
         except RltraceError as error:
             found.append(Point(value, None, "", str(error)))
             continue
-        binding = placement_breakdown.binding(placement_breakdown.costed(placed.parts))
+        binding = placement_breakdown.binding(placement_breakdown.costed(placed.load))
         found.append(Point(value, row, (*binding, "nothing")[0], ""))
     return found

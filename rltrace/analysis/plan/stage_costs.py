@@ -22,7 +22,7 @@ optimizer), sharded or not, beside activations (Korthikanti et al., arXiv 2205.0
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress, product
 
 from rltrace.analysis.plan.data_sheets import Gpu, Shape, all_gather_s, all_reduce_s, powers_of_two
@@ -111,8 +111,8 @@ def decoding(spec: Spec, pool: int, constants: PlanConstants) -> Decoding:
 
 @dataclass(frozen=True)
 class Rollout:
-    """Generation of a step. Seconds of the batch with a barrier and without (`decode_s`,
-    `untooled_s`: if tools took no time); `chain_tokens` is the longest chain of tokens through a
+    """Generation of a step. Seconds of the batch with a barrier and without (`decode_s`:
+    if tools took no time); `chain_tokens` is the longest chain of tokens through a
     slot, `waves` how often the slots are filled, `running` the sequences of an engine. `decoding_s`
     and `env_s` are those of a trajectory on average, `env_group_s` the longest tools of a group,
     `env_pool_s` what all tools of a step take through their workers."""
@@ -127,7 +127,6 @@ class Rollout:
     barrier_s: float
     decode_s: float
     throughput_s: float
-    untooled_s: float
     env_s: float
     decoding_s: float
     env_group_s: float
@@ -135,7 +134,17 @@ class Rollout:
     reward_s: float
 
 
-def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
+def rollout(spec: Spec, devices: int, constants: PlanConstants, streams: bool = False) -> Rollout:
+    """On engines of as many GPUs as is stated, or of those within a node that generate the fastest
+    (`streams`: without a barrier). Errors: as of `decoding`."""
+    found = [_rollout(spec, devices, constants)]
+    for ways in powers_of_two(min(devices, spec.gpu.node)) if not spec.rollout_ways else ():
+        if ways > found[0].engine.ways:
+            found.append(_rollout(replace(spec, rollout_ways=ways), devices, constants))
+    return min(found, key=lambda one: one.throughput_s if streams else one.barrier_s)
+
+
+def _rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
     of = spec.lengths(constants)
     engine = decoding(spec, devices, constants)
     engines = devices // engine.ways
@@ -161,7 +170,6 @@ def rollout(spec: Spec, devices: int, constants: PlanConstants) -> Rollout:
         barrier_s=max(decode_s, outside_s + 0.5 * decode_s),
         decode_s=decode_s, env_s=env.mean_s, decoding_s=decoding_s,
         throughput_s=engine.token_s * tokens / full + work_s,
-        untooled_s=engine.token_s * tokens / running + work_s,
         env_group_s=env.longest_s(spec.group),
         env_pool_s=env.mean_s * spec.samples / env.workers,
         reward_s=env.reward_s * spec.samples / min(env.judges, spec.samples),

@@ -224,7 +224,7 @@ def calibrated(spec: Spec, found: Measured) -> Spec:
     shared = found.devices.get("shared", 1.0)
     generating, training = (found.devices.get(pool, shared) for pool in ("rollout", "train"))
     constants = PlanConstants()
-    made = rollout(own, max(1, round(generating)), constants)
+    made = rollout(own, max(1, round(generating)), constants, found.placement == "async")
     rollout_s = made.throughput_s if found.placement == "async" else made.barrier_s
     said = {Stage.ROLLOUT: rollout_s, **learner(own, training, constants).serial_s}
     scales = {

@@ -85,9 +85,7 @@ class Freshness:
 
 
 def freshness(run: OpenedRun, lags: Staleness) -> Freshness:
-    sums = ratio_sums(run)
-    stated = _stated(run, "objective")
-    objective = stated if isinstance(stated, str) else ""
+    sums, objective = ratio_sums(run), str(_stated(run, "objective") or "")
     prior, unit, points = prior_for(objective), _unit(run), curve(sums)
     finite = sums.take(sums.tokens > 0)
     ess, tokens = ess_by_step(finite)
@@ -111,14 +109,14 @@ def freshness(run: OpenedRun, lags: Staleness) -> Freshness:
         ess_share_of_steps=of_steps,
         curve=points,
         mismatch=Mismatch(point(same, 0), alone) if len(same) else None,
-        bound=lag_bound(points),
+        bound=lag_bound(points, prior.assumed),
         effective_share=Interval(weight, low, high),
         effective_share_source=source,
         infinite_ratios=int(sums.infinite.sum()),
     )
 
 
-def lag_bound(points: tuple[LagPoint, ...]) -> LagBound:
+def lag_bound(points: tuple[LagPoint, ...], assumed: bool = False) -> LagBound:
     lags = [(p.lag, p) for p in points if p.lag is not None]
     told = [(lag, p) for lag, p in lags if p.enough and not math.isnan(p.ess_share.low)]
     most: int | None = None
@@ -136,6 +134,8 @@ def lag_bound(points: tuple[LagPoint, ...]) -> LagBound:
         because = f"lag {lag} is not surely beyond"
         if holds:
             because = f"the oldest samples, of lag {lag}, keep within the limits"
+    if assumed and told and most is None:  # what keeps within these limits may harm it all the same
+        told, sure, because = [], -1, "the objective is not known"
     return LagBound(bool(told), sure, most, ESS_LIMIT, CLIP_LIMIT, because)
 
 

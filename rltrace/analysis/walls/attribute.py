@@ -334,10 +334,11 @@ def _replayed_share(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> float |
         # An engine holds no more at once than it ever did.
         most = math.ceil(slots.slots.mean / engine.workers / engine.stands_for)
         load = replace(load, engine=replace(engine, slots=min(engine.slots, most)))
-    return max(0.0, 1 - replay(_without(load, stages)).step_s / replay(load).step_s)
+    return max(0.0, 1 - replay(without(load, stages)).step_s / replay(load).step_s)
 
 
-def _without(load: StepWorkload, stages: Collection[Stage]) -> StepWorkload:
+def without(load: StepWorkload, stages: Collection[Stage]) -> StepWorkload:
+    """The workload in which these stages take no time."""
     if Stage.ROLLOUT in stages:
         engine = load.engine
         load = replace(load, engine=engine.paced(engine.evaluates / (1 + engine.evaluates)))

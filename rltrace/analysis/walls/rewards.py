@@ -1,10 +1,8 @@
 """Walls of verdicts: steps wait for tools or rewards, or rewards tell no samples apart.
 
-A group whose rewards are all equal has no advantage (GRPO, RLOO). Where all its samples failed, its
-tokens are the cost; where all succeeded the prompt is solved, which is as useless and no sparse
-reward. A reward counts as success from the middle between the lowest and the highest of the run on;
-where there was only one value, above 0. Where no group at all has a signal all tokens are the cost:
-a broken judge says the same of each sample as one that every sample satisfies.
+A group whose rewards are all equal has no advantage (GRPO, RLOO): its tokens are the cost, whether
+all its samples failed or all succeeded. A reward counts as success from the middle between the
+lowest and the highest of the run on; where there was only one value, above 0.
 """
 
 from __future__ import annotations
@@ -54,9 +52,10 @@ def _of_tools(analysis: RunAnalysis) -> list[w.Figure]:
     return [one for one in found if not math.isnan(one.value)]
 
 
-# --- sparse reward: every sample of a group fails, so nothing is learned
+# --- sparse reward: every sample of a group gets the same, so nothing is learned
 
 SYMPTOM = "for many prompts all samples fail"
+SOLVED = "for many prompts all samples succeed"
 NOTHING_LEARNED = "the reward does not move, as no group has an advantage"
 _FEWEST_GROUPS = 30
 _GROUPS_OF = f"""        {GENERATED_SAMPLES},
@@ -84,15 +83,16 @@ _NAMED_APART = "an id for each prompt's samples of one step; or a row of what th
 @dataclass(frozen=True)
 class Signal:
     """Groups of two samples or more with a verdict, and their response tokens. `failed` are the
-    groups of equal reward in which it is low, `solved` those in which it is high; `successes` of
-    `samples` succeeded. Rewards go from `lowest` to `highest` (None without groups)."""
+    groups of equal reward in which it is low, `solved` those in which it is high, `equal_tokens`
+    their tokens; `successes` of `samples` succeeded. Rewards go from `lowest` to `highest` (None
+    without groups)."""
 
     groups: int
     with_signal: int
     failed: int
     solved: int
     tokens: int
-    failed_tokens: int
+    equal_tokens: int
     samples: int
     successes: int
     lowest: float | None
@@ -109,7 +109,7 @@ def signal(analysis: RunAnalysis) -> Signal:
         {_GROUPS_OF}
         select count(*), count(*) filter (not equal), count(*) filter (equal and failed),
                count(*) filter (equal and solved), coalesce(sum(tokens), 0)::bigint,
-               coalesce(sum(tokens) filter (equal and failed), 0)::bigint,
+               coalesce(sum(tokens) filter (equal), 0)::bigint,
                coalesce(sum(samples), 0)::bigint, coalesce(sum(successes), 0)::bigint,
                min(lowest), max(highest)
         from groups
@@ -148,13 +148,14 @@ def sparse_reward(analysis: RunAnalysis) -> w.Wall:
         why = why if of_group is False else "the estimator of advantages is not known"
         what = "the advantages themselves, which no hook records"
         return w.cannot_tell(w.SPARSE_REWARD, SYMPTOM, why, what, evidence=evidence, at_most=0.0)
-    part = found.failed / found.groups
+    part = 1 - found.with_signal / found.groups
     if found.tokens:
-        part = found.failed_tokens / found.tokens
-    symptom, because = SYMPTOM, "tokens of groups in which all samples fail"
+        part = found.equal_tokens / found.tokens
+    symptom = SOLVED if found.solved > found.failed else SYMPTOM
+    alike = "rewards are equal" if found.solved else "samples fail"
+    because = f"tokens of groups in which all {alike}"
     if not found.with_signal and found.failed < found.groups:
-        part, symptom = 1.0, NOTHING_LEARNED
-        because = "tokens of groups in which all rewards are equal, which is every one"
+        symptom = NOTHING_LEARNED
         if found.one_reward:
             same = f"all samples of all groups got the same reward ({found.highest:.3g})"
             because = f"all tokens: {same}, so there is nothing to learn"

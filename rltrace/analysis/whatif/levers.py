@@ -38,6 +38,7 @@ _SHARE = "rollout and training share their devices: use split or placement"
 _NO_DEVICES = "the devices are not known"
 _NO_TAIL_SEEN = "no trajectory was recorded, so the lengths of samples are not known"
 _NO_BARRIER_SEEN = "rollout and training overlap already, and no trajectory was recorded"
+_ONE_BY_ONE = "samples are generated one by one: batch them first, or measure it (speculative=1.6)"
 _KEPT = "rollout and training still take turns on the same devices (partial_rollout=1.5)"
 
 
@@ -185,18 +186,21 @@ def devices(load: StepWorkload, value: str, constants: Constants) -> StepWorkloa
 
 def split(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _knows(bool(load.devices), _NO_DEVICES)
-    total = load.total_devices
+    total, whole = load.total_devices, load.devices_told and load.device_kind == "GPU"
+    least = min(1.0, *load.devices.values()) if whole else 0.0  # as the job itself splits them
+    _needs(total >= 2 * least, "one device cannot be split into two pools")
     left, colon, right = value.partition(":")
     rollout = _number("split", left)
     if colon:
         train = _number("split", right)
         fits = math.isclose(rollout + train, total, rel_tol=1e-3)
         _check(fits, "split", value, f"counts that add up to {total:g} devices")
-        _check(rollout > 0 and train > 0, "split", value, "devices on both sides")
     else:
         _check(0 < rollout < 1, "split", value, "a part between 0 and 1, or counts like 16:16")
         rollout *= total
         train = total - rollout
+    fits = min(rollout, train) >= least and rollout > 0 and train > 0
+    _check(fits, "split", value, "a device at least on both sides")
     if load.shared and load.placement == "colocated":
         load = replace(load, placement="one-step-off")
     return resplit(load, rollout, train, constants)
@@ -254,9 +258,14 @@ def slots(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
 
 
 def speculative(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
-    _knows(load.engine.stands_for > 0, "how many sequences run at once is not known")
+    factor, engine = _number("speculative", value), load.engine
+    _check(factor >= 1, "speculative", value, "1 (as published) or a measured factor above 1")
+    if factor > 1:
+        return replace(load, engine=engine.paced(1 / factor))
+    _knows(engine.stands_for > 0, "how many sequences run at once is not known")
+    _knows(engine.slots * engine.stands_for > 1, _ONE_BY_ONE)
     note = "drafts are accepted as often as in the published case"
-    return replace(load.noted(note), engine=replace(load.engine, drafting=constants["draft_gain"]))
+    return replace(load.noted(note), engine=replace(engine, drafting=constants["draft_gain"]))
 
 
 def tail_cap(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
@@ -335,9 +344,8 @@ def sync(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     part = _number("sync", overlap) if overlap else load.sync.overlap
     _check(0 <= part <= 1, "sync", value, "a mechanism and the part that is hidden, 0 to 1")
     _needs(load.sync.seconds > 0, _UNSEEN[Stage.SYNC])
-    bytes = load.sync.bytes
-    _knows(not math.isnan(bytes), "the size of the weights was not recorded")
-    seconds = min(transfer_s(mechanism, bytes, constants, load.sync.fixed_s), load.sync.seconds)
+    _knows(not math.isnan(load.sync.bytes), "the size of the weights was not recorded")
+    seconds = min(transfer_s(mechanism, load.sync, constants), load.sync.seconds)
     return replace(load, sync=replace(load.sync, seconds=seconds, overlap=part))
 
 

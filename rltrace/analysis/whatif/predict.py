@@ -98,11 +98,16 @@ def predictor(source: Source) -> Callable[[Sequence[tuple[str, str]]], Predictio
 
 def ranked(source: Source) -> tuple[tuple[Prediction, ...], dict[str, str]]:
     """All levers that apply, one at a time, the largest gain in goodput first; and levers that lack
-    data, each with what is missing. Errors: `OffTheRun` as for `predict`."""
-    found, untold, known = [], {}, _once(source)
+    data, each with what is missing. Of levers that come to the same change the first stands for
+    all. Errors: `OffTheRun` as for `predict`."""
+    found: list[Prediction] = []
+    untold, known = {}, _once(source)
     for name, value in ((name, value) for name, one in LEVERS.items() for value in one.tries):
         try:
-            found.append(_predicted(known, [(name, value)]))
+            one = _predicted(known, [(name, value)])
+            # What changes the order of a job, and no stage, is the same if its figures are.
+            same = any((x.gain, x.step_s) == (one.gain, one.step_s) for x in found)
+            found += [one] * (not same or one.outcome == NO_GAIN or LEVERS[name].within is not None)
         except Untold as error:
             untold[f"{name}={value}"] = str(error)
         except NotApplicable:

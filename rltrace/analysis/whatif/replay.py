@@ -25,7 +25,7 @@ import numpy as np
 
 from rltrace.analysis.timeline.intervals import Floats
 from rltrace.analysis.whatif.discrete_events import Actors, EventClock, ReplayedGroup
-from rltrace.analysis.whatif.workload import AT_ONCE, Constants, StepWorkload, SyncModel, transfer_s
+from rltrace.analysis.whatif.workload import AT_ONCE, Constants, StepWorkload, transfer_s
 from rltrace.trace.vocabulary import Stage
 
 _STEPS = 5
@@ -353,7 +353,7 @@ def resplit(load: StepWorkload, rollout: float, train: float, constants: Constan
             load = replace(load, rest_s=load.rest_s * constants["rest_kept"])
     sync = load.sync
     if not sync.seconds and sync.bytes > 0:
-        sync = SyncModel(transfer_s("bucketed", sync.bytes, constants), bytes=sync.bytes)
+        sync = replace(sync, seconds=transfer_s("bucketed", sync, constants))
     elif not sync.seconds:
         load = load.noted("weights are taken to reach the other devices in no time")
     return replace(load, switch_s=0.0, sync=sync)

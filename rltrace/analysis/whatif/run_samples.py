@@ -17,7 +17,7 @@ from rltrace.analysis.timeline.intervals import Floats, Ints
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.whatif.workload import EngineModel, SampleBatch
 from rltrace.trace.read.run import OpenedRun
-from rltrace.trace.vocabulary import Fate
+from rltrace.trace.vocabulary import Fate, Stage
 
 _VARIES = 0.05  # of the running sequences, below which their part of the pace cannot be told
 _WAVES = 0.1  # part of a batch that begins late, from which on it comes in waves
@@ -229,10 +229,25 @@ _SPARED = 1.5  # begun for each one used: beyond it more is lost than what is st
 _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins without a barrier
 
 
+# Without trajectories, where there is a span of generation for each one of a judge: those are
+# samples, each judged in the order in which they ended, of as many tokens as they took time.
+_OF_SPANS = f"""
+    with made as (select *, row_number() over (order by end_ns) as n from raw_spans
+                  where stage = {int(Stage.ROLLOUT)} and end_ns > start_ns),
+    judged as (select *, row_number() over (order by start_ns) as n from raw_spans
+               where stage = {int(Stage.REWARD)} and end_ns > start_ns),
+    counts as (select (select count(*) from made) as many, (select count(*) from judged) as also)
+    select n, t.process, n, t.start_ns, -1, t.end_ns, t.end_ns - t.start_ns, 0,
+           v.end_ns - v.start_ns, v.start_ns, -1
+    from made t join judged v using (n) join counts on many = also and many >
+         2 * (select count(distinct step) from raw_spans)"""
+
+
 def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | None:
     """The samples of `run`; None where none was recorded with its length."""
     steady = [steps.windows[i] for i in steps.steady]
     origin, last = steady[0].start_ns, steady[-1].end_ns
+    within = f"where t.end_ns > {origin} and t.start_ns < {last}"
     query = f"""
         select t.trajectory, t.process,
                coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
@@ -243,10 +258,11 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
              on t.trajectory = v.trajectory and t.trajectory <> -1
              left join (select trajectory, used_ns from sample_lives where used_ns is not null) u
              on t.trajectory = u.trajectory and t.trajectory <> -1
-        where t.end_ns > {origin} and t.start_ns < {last} and t.end_ns > t.start_ns
-              and response_tokens > 0
+        {within} and t.end_ns > t.start_ns and response_tokens > 0
     """
     trajectory, *found = columns(run, query)
+    if by_span := not len(trajectory):
+        trajectory, *found = columns(run, f"{_OF_SPANS} {within}")
     starts = np.array([window.start_ns for window in steady], np.int64)
     begun, ended, used = found[2], found[4], found[-1]
     batch = _made_for(begun, ended, used, np.append(starts, last), placement)
@@ -273,7 +289,7 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
     return SteadySamples(
         batch=batch, worker=np.unique(process, return_inverse=True)[1], group=group,
         begin_s=(begin - origin) / 1e9, end_s=(end - origin) / 1e9,
-        tokens=tokens.astype(np.float64), env_s=env / 1e9, verdict_s=verdict / 1e9,
+        tokens=tokens / (tokens.max() if by_span else 1), env_s=env / 1e9, verdict_s=verdict / 1e9,
         judged_s=judged_s, used_s=used_s, used=uses / len(steady) or math.nan,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rltrace.analysis.stats.confidence_interval import lognormal_values
+from rltrace.analysis.stats.confidence_interval import lognormal_values, makespan
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import (
     PEAK_TFLOPS,
@@ -31,6 +31,7 @@ from rltrace.trace.vocabulary import Stage
 Tables = dict[str, dict[str, Any]]
 
 _SAMPLES, _GROUP = 96, 4  # that are played for a batch of any size, and of each group
+_HOLDS_BYTES = 48e9  # of weights on a device of 80 GB; the rest is for caches
 _BATCHES = 6  # orders in which the same lengths come
 
 _KNOWN = packaged_toml("analysis/data/stages_file.toml")
@@ -62,28 +63,39 @@ class Stated:
         orders = [order.permutation(lengths) for _ in range(_BATCHES)]
         learner = {s: (seconds,) for s, seconds in stage_s.items() if s not in _NOT_THE_LEARNERS}
         copy_bytes = weight_bytes(self.number("model", "parameters"))
+        told = {"throughput_s", "tail_s", "cap_tokens"} & self.tables.get("rollout", {}).keys()
         counts = {pool: self.number("devices", pool) for pool in ("shared", "rollout", "train")}
         devices = {pool: count for pool, count in counts.items() if count > 0}
-        if not devices and self.placement == "colocated":
+        if untold := not devices and self.placement == "colocated":
             devices = {"shared": 1.0}
             useful = math.nan
             rests.append("devices are not stated: they are one pool, of which parts are given away")
-        engines = devices.get("rollout", devices.get("shared", math.nan))
+        # Where engines are not stated, one is as few devices as hold the weights.
+        held_by = 2.0 ** math.ceil(math.log2(max(1.0, copy_bytes / _HOLDS_BYTES)))
+        engines = math.nan if untold else devices.get("rollout", devices.get("shared", math.nan))
+        engines = self.number("rollout", "engines", max(engines / held_by, 1.0))
+        stands_for = self.samples / _SAMPLES / engines
+        slots = self.number("rollout", "slots", math.inf) / stands_for
+        slots = slots if slots > 0 else math.inf
+        at_once = round(max(1.0, min(slots, _SAMPLES)))
+        chain = float(np.mean([makespan(lengths.tolist(), at_once) for lengths in orders]))
         made = StepWorkload(
             placement=self.placement,
             batches=tuple(SampleBatch(tokens, env_s, verdict_s, group) for tokens in orders),
             engine=EngineModel(
-                1.0, math.inf, tail_s / float(lengths.max()), work_s / float(lengths.sum()),
-                pooled=True, stands_for=self.samples / _SAMPLES / engines,
+                1.0, slots, tail_s / chain, work_s / float(lengths.sum()),
+                pooled=True, stands_for=stands_for,
             ),
             serial_s={Stage[stage.upper()]: one for stage, one in learner.items() if one[0]},
             switch_s=stage_s["switch"], reward_workers=1,
             scoring=str(self.tables.get("reward", {}).get("scoring", "batch")),
             chunks=int(self.number("", "chunks", 1)),
-            sync=SyncModel(stage_s["sync"], self.number("sync", "overlap", 0.0), copy_bytes),
+            sync=SyncModel(stage_s["sync"], self.number("sync", "overlap", 0.0), copy_bytes,
+                           changed_share=self.number("sync", "changed_share")),
             lag_bound=self.number("", "lag_bound", 1.0),
-            devices=devices, useful_tokens=useful, rests_on=tuple(rests),
+            devices=devices, devices_told=not untold, useful_tokens=useful, rests_on=tuple(rests),
             usd_per_device_hour=self.number("devices", "usd_per_hour"),
+            tail_told=bool(told) or self.placement == "async",
         )  # fmt: skip
         step_s = self.number("", "step_s")
         if math.isnan(step_s):
@@ -107,7 +119,8 @@ class Stated:
     ) -> tuple[float, float]:
         """Seconds of generation that are the longest sample's, and shared work: as stated, else by
         the cap at the pace of a draining batch, else by a constant."""
-        stated = self.number("rollout", "throughput_s")
+        whole_s = rollout_s - self.number("rollout", "tail_s")
+        stated = self.number("rollout", "throughput_s", whole_s)
         if not rollout_s or self.placement == "async":  # its seconds are those of the work alone
             return 0.0, rollout_s
         if not math.isnan(stated):
@@ -192,18 +205,22 @@ def checked(
 
 
 def _check_sense(found: Stated, where: str) -> None:
-    if found.number("sync", "overlap", 0.0) > 1:
-        refuse(where, "sync.overlap is a part of the update, 0 to 1")
-    for key in ("prompts", "samples"):
+    for key in ("overlap", "changed_share"):
+        if found.number("sync", key, 0.0) > 1:
+            refuse(where, f"sync.{key} is a part of the update, 0 to 1")
+    for key in ("prompts", "samples", "engines", "slots"):
         count = found.number("rollout", key, 1.0)
         if count < 1 or count != round(count):
             refuse(where, f"rollout.{key} must be a whole number, 1 or more, not {count:g}")
-    pools = set(found.tables.get("devices", {}))
+    pools, known = set(found.tables.get("devices", {})), found.tables.get("rollout", {})
+    if "slots" in known and ("prompts" not in known or not ("engines" in known or pools)):
+        refuse(where, "rollout.slots needs rollout.prompts, and rollout.engines or [devices]")
     if "shared" in pools and pools & {"rollout", "train"}:
         refuse(where, "devices are either shared or split into rollout and train")
     rollout_s = found.number("stages", "rollout", 0.0)
-    if found.number("rollout", "throughput_s") > rollout_s:
-        refuse(where, "rollout.throughput_s must not exceed the seconds of the stage")
+    for key in ("throughput_s", "tail_s"):
+        if found.number("rollout", key) > rollout_s:
+            refuse(where, f"rollout.{key} must not exceed the seconds of the stage")
     train_s = found.number("stages", "train", 0.0)
     if found.number("", "step_s") < max(rollout_s, train_s) * (found.placement != "async"):
         refuse(where, "step_s is shorter than one of its stages")

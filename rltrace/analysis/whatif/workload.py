@@ -60,12 +60,14 @@ class EngineModel:
 class SyncModel:
     """Weight sync: `seconds` an update, of which `overlap` (0 to 1) is hidden behind other
     work in placements that allow it. Bytes are those of one copy; NaN: unknown. `fixed_s` is what
-    an update takes beside its transfer; infinite: unknown."""
+    an update takes beside its transfer; infinite: unknown; `changed_share` the part of the bytes
+    that a step changes."""
 
     seconds: float = 0.0
     overlap: float = 0.0
     bytes: float = math.nan
     fixed_s: float = math.inf
+    changed_share: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class StepWorkload:
     weights_stop: str = GOES_ON  # async: what generation does while weights travel
     devices: Mapping[str, float] = field(default_factory=dict, compare=False)
     device_kind: str = field(default="GPU", compare=False)
+    devices_told: bool = field(default=True, compare=False)  # else they are parts of a pool
     shares_cores: bool = False  # no GPUs, and no more cores than workers
     useful_tokens: float = field(default=math.nan, compare=False)
     useful_share: float = field(default=1.0, compare=False)  # of them, after a change
@@ -108,6 +111,7 @@ class StepWorkload:
     # of stage seconds, and would be held against itself (unless it is off even so).
     model_error: float = field(default=math.nan, compare=False)
     rests_on: tuple[str, ...] = field(default=(), compare=False)
+    tail_told: bool = field(default=True, compare=False)  # else a constant stands for it
     untold: str = field(default="", compare=False)  # without it nothing can be predicted
 
     @property
@@ -229,13 +233,14 @@ def weight_bytes(parameters: float) -> float:
     return 2.0 * parameters
 
 
-def transfer_s(
-    mechanism: str, bytes: float, constants: Constants, most_fixed_s: float = math.inf
-) -> float:
-    """Seconds of one update that moves `bytes`, however many receive it. `most_fixed_s` is what the
-    job's own updates take beside the transfer: another mechanism adds no more to it."""
-    bandwidth = 1e9 * constants[f"{mechanism}_gb_per_s"]
-    return min(constants["sync_latency_s"], most_fixed_s) + bytes / bandwidth
+def transfer_s(mechanism: str, sync: SyncModel, constants: Constants) -> float:
+    """Seconds of one update by another mechanism, however many receive it: it takes no more beside
+    the transfer than the job's own do. Of changes only what changed counts."""
+    rate, sent = 1e9 * constants[f"{mechanism}_gb_per_s"], sync.bytes
+    if mechanism == "delta":
+        stated = sync.changed_share
+        sent *= constants["changed_share"] if math.isnan(stated) else stated
+    return min(constants["sync_latency_s"], sync.fixed_s) + sent / rate
 
 
 def packaged(name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rltrace.analysis.figures.devices import CORE, GPU
+from rltrace.analysis.figures.devices import CORE, GPU, is_laid_out
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.intervals import Floats
 from rltrace.analysis.timeline.placement import stated_placement
@@ -60,7 +60,7 @@ def workload_of(analysis: RunAnalysis) -> Source:
     composition = analysis.composition
     if composition is None or composition.placement not in PLACEMENTS:
         why = composition.placement_source if composition else "no stage was seen in the steps"
-        how = "state it with the stage seconds in a file for --stages"
+        how = "state it (`rltrace import --placement`), or the stage seconds in a file for --stages"
         raise RltraceError(f"the placement is not known ({why}); {how}", CANNOT_TELL)
     if not analysis.breakdown.tau_s[steady, Stage.ROLLOUT].mean() > 0:
         raise RltraceError("no generation was seen: nothing can be replayed", CANNOT_TELL)
@@ -102,7 +102,7 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
     stages = {word(s): float(tau_s[s]) for s in Stage if s not in _NOT_WORK and tau_s[s] > 0}
     more = _common(analysis)
     tables: dict[str, Any] = {"placement": placement, "step_s": more["measured_step_s"]}
-    tables |= {"stages": stages, "devices": more["devices"]}
+    tables |= {"stages": stages, "devices": more.pop("devices")}
     source = stated(tables, "the run").workload
     idle_s = float(analysis.breakdown.untraced_s[steady].mean())
 
@@ -140,7 +140,10 @@ def _common(analysis: RunAnalysis) -> dict[str, Any]:
 
 
 def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:
-    """Devices by pool, and what they are. Without GPUs each process counts as one device."""
+    """Devices by pool, and what they are. Without GPUs each process counts as one device; a log
+    tells neither."""
+    if is_laid_out(analysis.run):
+        return {}, GPU
     rows = analysis.run.ask(
         f"select process, stage from span_stages "
         f"union select distinct process, {int(Stage.ROLLOUT)} from raw_trajectories "
@@ -188,8 +191,13 @@ def _of_samples(
     told_s = float(np.mean([one.sum() for one in verdicts_s])) / judges
     if told_s < _TOLD * reward_s:  # a stage around verdicts that have no length of their own
         judges, verdicts_s = 1, [np.full(len(v), reward_s / len(v)) for v in verdicts_s]
-    judged = zip(batches, verdicts_s, strict=True)
-    batches = tuple(replace(batch, verdict_s=its_s) for batch, its_s in judged)
+    tools_s = 0.0
+    if not runs_ahead and not samples.env_s.any():  # tools of no sample: all of them wait for these
+        tools_s = float(breakdown.exposed_s[steady, Stage.ENV].mean())
+    batches = tuple(
+        replace(batch, verdict_s=its_s, env_s=batch.env_s + tools_s)
+        for batch, its_s in zip(batches, verdicts_s, strict=True)
+    )
     bounds = _stated_bounds(run)
     engine = replace(
         engine,

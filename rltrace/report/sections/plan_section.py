@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from rltrace.analysis.fixes.options import printed
 from rltrace.analysis.plan.frameworks import Advice
-from rltrace.analysis.plan.placement_breakdown import CostedWall
 from rltrace.analysis.plan.plan import Plan, PlanRow, Point
 from rltrace.analysis.plan.triage import First, Triage
 from rltrace.report import units
-from rltrace.report.layout import Section, TableColumn, bar, labelled, listed, numbers, table
+from rltrace.report.layout import Section, TableColumn, bar, labelled, numbers, table
 from rltrace.report.sections.verdict_section import gain_words
+from rltrace.report.sections.whatif_section import wall_line
 from rltrace.trace.vocabulary import Stage, word
 
 _BAR = 24
@@ -27,8 +27,8 @@ def sections(found: Plan, advice: Advice, full: bool = False) -> Iterator[Sectio
     yield _placements(found)
     yield _memory(found, full)
     if full:
-        walls = ((wall.name, units.share(wall.share), wall.because) for wall in found.walls)
-        grid = table(walls, "wall", *numbers("of the step"), "because")
+        walls = ((wall.name, units.share(wall.share)) for wall in found.walls)
+        grid = table(walls, "wall", *numbers("of the step"))
         yield Section("Walls: how much shorter a step would be without each", (), grid)
         yield _framework(advice)
         spec = found.spec
@@ -51,7 +51,7 @@ def _answer(found: Plan, advice: Advice) -> Section:
     lines = [
         f"Design: {best.name} on {devices} GPUs, with {advice.choice.framework.name}.",
         f"A step takes {units.seconds(best.step_s)} ({ends}); {rate}.",
-        _wall_line(found.walls, found.binding),
+        wall_line(found.walls, found.binding),
         *_first(advice.first),
         *(f"Risk: {risk}." for risk in advice.risks),
         f"Planned for {model.name} ({model.parameters / 1e9:.4g}B{mixture}): "
@@ -61,15 +61,6 @@ def _answer(found: Plan, advice: Advice) -> Section:
     if spec.assumed:
         lines.append(f"Assumed, as nothing says otherwise: {'; '.join(spec.assumed)}.")
     return Section(f"rltrace plan · {spec.name} on {spec.gpus} × {spec.gpu.name}", tuple(lines))
-
-
-def _wall_line(walls: Sequence[CostedWall], binding: Sequence[str]) -> str:
-    if not binding:
-        return "No wall: nothing takes more than a tenth of the step by itself."
-    shares = {wall.name: units.share(wall.share) for wall in walls}
-    named = [f"{name} (without it: a step {shares[name]} shorter)" for name in binding]
-    plural = "s" * (len(named) > 1)
-    return f"Wall{plural}, the bottleneck{plural}: {listed(named)}."
 
 
 def _first(one: First | None) -> Iterator[str]:
@@ -114,7 +105,7 @@ def _placements(found: Plan) -> Section:
     grid = table(rows, "placement", "GPUs", *numbers(*columns))
     notes = [f"{row.name} does not fit: {row.refused}." for row in found.rows if row.refused]
     if not all(row.allowed for row in found.rows):
-        notes.append("(in brackets): samples would be older than --staleness allows.")
+        notes.append("(in brackets): not what --staleness or --split allows.")
     notes.append(f"Price: {found.spec.priced.partition(' (')[0]}.")
     return Section("Placements on the same GPUs", (), grid, tuple(notes))
 
@@ -162,20 +153,17 @@ def swept(points: Sequence[Point], what: str) -> Section:
     return Section(title, (), grid, tuple(notes))
 
 
-def triaged(found: Triage, fix: First | None) -> Section:
+def triaged(found: Triage) -> Section:
     rows = []
     for step in found.steps:
         name = "> " * (step.placement == found.stated.placement) + step.placement
-        times = step.actors_s, step.learner_s, step.sync_s, step.step_s
-        rows.append((name, *map(units.seconds, times)))
+        gain = "" if step.goodput_gain is None else gain_words(step.goodput_gain)
+        rows.append((name, units.seconds(step.step_s), gain))
     rest = [wall for wall in found.walls if wall.name not in found.binding and wall.share > 0]
     others = [f"{wall.name} {units.share(wall.share)}" for wall in rest]
-    lines = [_wall_line(found.walls, found.binding), *_first(fix)]
+    lines = [wall_line(found.walls, found.binding), *_first(found.first_fix)]
     if others:
         lines.append(f"Without each of the others a step is shorter by: {', '.join(others)}.")
-    notes = (
-        "colocated adds up its stages. In the others the longer side counts, and the weight sync "
-        "that nothing overlaps; each stage keeps its devices, so per device they gain nothing yet.",
-    )
-    grid = table(rows, "placement", *numbers("actors", "learner", "weights", "step"))
+    notes = ("step: if each stage keeps its devices; goodput: at as many devices as now.",)
+    grid = table(rows, "placement", *numbers("step", "goodput per device"))
     return Section("rltrace triage", tuple(lines), grid, notes)

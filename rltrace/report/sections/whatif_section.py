@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from rltrace.analysis.plan.placement_breakdown import CostedWall, binding
 from rltrace.analysis.whatif.predict import NO_GAIN, UNSURE, Prediction, ReplayBaseline
 from rltrace.report import units
 from rltrace.report.layout import Section, brief, listed, numbers, table
@@ -38,8 +39,10 @@ def ranked(
     found: Sequence[Prediction],
     untold: Mapping[str, str],
     beside: Sequence[str] = (),
+    walls: tuple[CostedWall, ...] = (),
 ) -> Section:
-    """All levers, one at a time, below what is left out (`beside`); `untold`: why not these."""
+    """All levers, one at a time, below what is left out (`beside`) and the walls of stated seconds;
+    `untold`: why not these."""
     rows, idle, slower = [], [], []
     for one in found:
         levers, gain = ", ".join(one.levers), one.goodput_gain
@@ -67,7 +70,8 @@ def ranked(
     grid = table(rows[:_MOST_ROWS], "lever", *numbers("step", "goodput per device"), "")
     devices = _devices(base.devices)
     now = f"Now: {units.seconds(base.step_s)} a step, {base.placement}{devices}."
-    return Section(title, (*_left_out(beside), now), grid, tuple(below))
+    wall = [wall_line(walls, binding(walls))] if walls else []
+    return Section(title, (*_left_out(beside), now, *wall), grid, tuple(below))
 
 
 def _left_out(beside: Iterable[str]) -> list[str]:
@@ -98,3 +102,12 @@ def _answer(base: ReplayBaseline, found: Prediction) -> Iterator[str]:
 def _devices(devices: Mapping[str, float]) -> str:
     pools = " + ".join(f"{count:g} {pool}" for pool, count in devices.items())
     return f" on {pools} devices" if pools else ""
+
+
+def wall_line(walls: Sequence[CostedWall], binding: Sequence[str]) -> str:
+    if not binding:
+        return "No wall: nothing takes more than a tenth of the step by itself."
+    shares = {wall.name: units.share(wall.share) for wall in walls}
+    named = [f"{name} (without it: a step {shares[name]} shorter)" for name in binding]
+    plural = "s" * (len(named) > 1)
+    return f"Wall{plural}, the bottleneck{plural}: {listed(named)}."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -280,3 +282,27 @@ def test_the_tables_are_dated_and_tell_their_source() -> None:
     for entry in packaged("models")["model"]:
         assert entry.get("active", entry["total"]) <= entry["total"], entry["name"]
         assert ("active" in entry) == ("experts" in entry["shape"]), entry["name"]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("name", ["Qwen2.5-0.5B", "Qwen2.5-7B", "Qwen2.5-72B"])
+def test_an_engine_is_of_the_gpus_that_generate_the_fastest(name: str, streams: bool) -> None:
+    one = spec(model={"name": name})
+    found = rollout(one, 16, PlanConstants(), streams)
+    for ways in (1, 2, 4, 8):
+        with suppress(RltraceError):  # too few hold it
+            other = rollout(replace(one, rollout_ways=ways), 16, PlanConstants(), streams)
+            assert other.engine.ways == ways
+            if streams:
+                assert found.throughput_s <= other.throughput_s
+            else:
+                assert found.barrier_s <= other.barrier_s
+
+
+def test_an_update_of_changes_takes_longer_the_more_changed() -> None:
+    few, many = (
+        movement("delta", SEVEN, PlanConstants({"changed_share": share}), 32).seconds
+        for share in (0.01, 0.03)
+    )
+    fixed_s = PlanConstants()["sync_fixed_s"]
+    assert many - fixed_s == pytest.approx(3 * (few - fixed_s))

@@ -28,6 +28,7 @@ from rltrace.testing.inside.analysis import (
     rollout,
     seconds,
     spec_of,
+    triage,
     wall_names,
 )
 from rltrace.testing.inside.analysis import data_sheets as hardware
@@ -155,6 +156,27 @@ def test_walls_are_all_named_and_those_that_a_shape_cannot_tell_come_last(bounde
 def test_the_wall_is_what_the_workload_is_made_of(changes: dict[str, Any], wall: str) -> None:
     found = plan(spec(top={"staleness": "strict"}, **changes))
     assert found.binding[0] == wall
+
+
+@pytest.mark.parametrize("staleness", ["strict", "bounded"])
+def test_a_plans_seconds_have_the_same_walls_where_they_are_stated(staleness: str) -> None:
+    """A plan and a stages file are one workload: what the plan found binds there, too."""
+    found = plan(spec(top={"staleness": staleness}))
+    made, learner_s = found.parts.rollout, found.parts.learner.serial_s
+    rollout_s = {"rollout": found.parts.decoding_s, "reward": made.reward_s}
+    moved = {"switch" if found.parts.shared else "sync": found.parts.moved.seconds}
+    stages = rollout_s | moved | {stage.name.lower(): s for stage, s in learner_s.items()}
+    said: dict[str, Any] = {"placement": found.best.name, "stages": stages}
+    if found.best.name != "async":
+        said["rollout"] = {"throughput_s": made.throughput_s}
+    if found.best.name == "async":
+        said["lag_bound"] = found.parts.lag_bound
+    quick = triage({**said, "devices": found.best.devices})
+    for kinds in ((ROLLOUT, TAIL), (LEARNER,), (ENV_REWARD,)):  # what of generation is the tail's
+        planned, stated = (  # depends on all lengths, which a stages file has not
+            sum(wall.share for wall in one.walls if wall.name in kinds) for one in (found, quick)
+        )
+        assert stated == pytest.approx(planned, abs=0.15 if ROLLOUT in kinds else 0.05), kinds
 
 
 def test_a_batch_that_waits_for_nobody_has_no_tail() -> None:

@@ -171,10 +171,13 @@ def test_groups_in_which_all_fail_are_sparse_reward(tmp_path: Path) -> None:
     assert 1 < more.goodput_gain.low < more.goodput_gain.value < more.goodput_gain.high
 
 
-def test_groups_in_which_all_succeed_are_solved_and_not_sparse(tmp_path: Path) -> None:
+def test_groups_in_which_all_succeed_teach_as_little_and_other_prompts_are_the_move(
+    tmp_path: Path,
+) -> None:
     found = judged(tmp_path, lambda _, i: i != 0)
     wall = walls_of(found)[SPARSE_REWARD]
-    assert wall.cost.share == 0
+    assert (first(found), wall.cost.share) == (SPARSE_REWARD, pytest.approx(0.9))
+    assert len([fix for fix in found.verdict.fixes if fix.wall == SPARSE_REWARD]) >= 3
     told = {one.name: one.value for one in wall.evidence}
     assert told["groups in which all succeed"] == pytest.approx(0.9)
 

@@ -7,37 +7,21 @@ import click
 import rltrace
 from rltrace.cli.group import Commands
 
-_HEADINGS = {
-    "Record": {"wrap": "jobs:wrap", "import": "jobs:import_log", "ship": "jobs:ship"},
-    "Look": {
-        "report": "looking:report",
-        "top": "looking:top",
-        "stacks": "looking:stacks",
-        "timeline": "exporting:timeline",
-        "ls": "looking:list_runs",
-        "info": "looking:info",
-    },
-    "Ask": {
-        "query": "querying:query",
-        "whatif": "asking:whatif",
-        "compare": "asking:compare",
-        "plan": "asking:plan",
-        "triage": "asking:triage",
-    },
-    "Decide": {
-        "experiment": "jobs:experiment",
-        "gate": "gating:gate",
-        "baseline": "gating:baseline",
-    },
-    "Keep": {"compact": "looking:compact", "export": "exporting:export"},
-    "More": {
-        "doctor": "looking:doctor",
-        "sync": "syncing:sync",
-        "completion": "manual:completion",
-        "help": "manual:help_",
-    },
+_PLACES = {
+    "Record": "wrap=jobs import=jobs:import_log ship=jobs",
+    "Look": "report=looking top=looking stacks=looking timeline=exporting ls=looking:list_runs "
+    "info=looking",
+    "Ask": "query=querying whatif=asking compare=asking plan=asking triage=asking",
+    "Decide": "experiment=jobs gate=gating baseline=gating",
+    "Keep": "compact=looking export=exporting",
+    "More": "doctor=looking sync=syncing completion=manual help=manual:help_",
 }
-"""By heading of `-h` and command: its module here, and what it is called there."""
+"""By heading of `-h`, each command's module here, and what it is called there if not so."""
+
+_HEADINGS = {
+    heading: {name: f"{place}:{name}" if ":" not in place else place for name, place in of}
+    for heading, of in ((h, [one.split("=") for one in t.split()]) for h, t in _PLACES.items())
+}
 
 
 @click.group(

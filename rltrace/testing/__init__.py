@@ -9,8 +9,8 @@
 - A run from arrays: `run_from_arrays` (columns in, a run out), or `run_of` with a `process` for
   each process of the job and its `rows` of other tables.
 - A recorder: `recording` has this process record into a scratch run; nothing else is traced.
-- A clock: `FakeClock` stands still until the test moves it; `up_for_days` and `ahead` are those of
-  a machine that has been up for longer than this one.
+- A clock: `FakeClock` stands still until the test moves it; `up_for_days` is that of a machine that
+  has been up for longer than this one.
 
 Everything written is a real run directory. Times are Unix ns once read, seconds since the start of
 the run where they are written (`_s`).
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rltrace.testing.clocks import FakeClock as FakeClock
-    from rltrace.testing.clocks import ahead as ahead
     from rltrace.testing.clocks import up_for_days as up_for_days
     from rltrace.testing.handmade_runs import at as at
     from rltrace.testing.handmade_runs import between as between
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from rltrace.testing.timeline_rows import Process as Process
 
 _HOMES = {
-    "clocks": "FakeClock ahead up_for_days",
+    "clocks": "FakeClock up_for_days",
     "handmade_runs": "at between process report_of rows run_from_arrays run_of stating turns",
     "timeline_rows": "SECOND START_NS Process",
     "scratch_recorder": "recording",

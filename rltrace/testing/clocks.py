@@ -1,8 +1,7 @@
-"""Clocks for tests: one that they move, others that run ahead."""
+"""A clock for tests that they move."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 
@@ -23,20 +22,6 @@ def up_for_days(*recorders: Recorder, ago_s: int = 0) -> int:
     for recorder in recorders:
         recorder.describe(node=UP_FOR_DAYS, clock=clock)
     return now_ns
-
-
-def ahead(seconds: int = A_DAY_S) -> list[str]:
-    """What, before a command, has it run with a monotonic clock that is so far ahead of this
-    process's; empty where that is not permitted."""
-    try:
-        with open("/proc/self/timens_offsets", encoding="ascii") as file:
-            own_s = {clock: int(offset_s) for clock, offset_s, _ in map(str.split, file)}
-        # The kernel counts from the machine's clock, and ours may have an offset, too.
-        command = ["unshare", "--time", "--monotonic", str(own_s["monotonic"] + seconds), "--fork"]
-        permitted = subprocess.run([*command, "true"], capture_output=True, check=False)
-    except FileNotFoundError:
-        return []
-    return command if permitted.returncode == 0 else []
 
 
 class FakeClock:

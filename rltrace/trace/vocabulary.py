@@ -97,17 +97,8 @@ class Part(IntEnum):
     RESPONSE = 1
 
 
-STAGE_SYMBOLS: dict[Stage, str] = {
-    Stage.ROLLOUT: "τ_R",
-    Stage.ENV: "τ_E",
-    Stage.REWARD: "τ_V",
-    Stage.REFERENCE: "τ_ref",
-    Stage.LOGPROB: "τ_old",
-    Stage.VALUE: "τ_C",
-    Stage.TRAIN: "τ_T",
-    Stage.SYNC: "τ_S",
-    Stage.SWITCH: "τ_X",
-}
+_SYMBOLS = "τ_R τ_E τ_V τ_ref τ_old τ_C τ_T τ_S τ_X"  # in the order of the stages
+STAGE_SYMBOLS: dict[Stage, str] = dict(zip(Stage, _SYMBOLS.split(), strict=False))
 """Symbols in formulas and reports; stages without one are shown by name."""
 
 STEP_SPAN = "step"  # name of the span of one learner step

@@ -16,7 +16,6 @@ from textwrap import dedent
 import pytest
 
 import rltrace
-from rltrace.testing.clocks import ahead
 from rltrace.testing.inside.run import Lifetime
 from rltrace.testing.inside.trace import (
     CACHE_VARIABLE,
@@ -28,6 +27,7 @@ from rltrace.testing.inside.trace import (
     read_run_json,
     update_run_json,
 )
+from tests.clocks import ahead
 from tests.faults.counted import CountedJob, fill, said_by_us, stop, until
 from tests.hooks.conftest import WRAP, untraced
 from tests.patience import PATIENCE_S

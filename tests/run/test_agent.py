@@ -23,7 +23,7 @@ import pytest
 import rltrace
 from rltrace.run.node.clock_exchange import ClockServer as Server
 from rltrace.run.node.clock_exchange import measure, own_addresses
-from rltrace.testing.clocks import A_DAY_S, ahead
+from rltrace.testing.clocks import A_DAY_S
 from rltrace.testing.inside.hooks import RUN_VARIABLE, SITE
 from rltrace.testing.inside.run import (
     AgentKeeper,
@@ -34,6 +34,7 @@ from rltrace.testing.inside.run import (
     start_agent,
 )
 from rltrace.testing.inside.trace import cores_of, node_id, update_run_json
+from tests.clocks import ahead
 from tests.hooks.conftest import clean_environment, untraced, wrapped
 from tests.patience import PATIENCE_S
 from tests.run.test_wrap import started, until

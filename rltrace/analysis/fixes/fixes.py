@@ -403,4 +403,4 @@ def ranked(source: Source, bounds: Bounds) -> tuple[list[Prediction], dict[str, 
     """As `predict.ranked`, each held. Errors: `OffTheRun` where nothing can be predicted."""
     predicted, untold = predict.ranked(source)
     found = [held(one, bounds) for one in predicted]
-    return sorted(found, key=lambda one: -one.goodput_gain.value), untold
+    return sorted(found, key=predict.place), untold

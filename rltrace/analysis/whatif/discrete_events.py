@@ -88,12 +88,10 @@ class Meter:
 
 
 class Worker:
-    """One engine: its running sequences all advance at the same pace, which depends on how many
-    they are; others wait for a free slot. A sequence that goes on after a tool has the next one,
-    before all that have not begun: what it waits is part of the pace that was measured.
-
-    `width` workers of a kind count as one. `known` are sequences that run, hold a slot or wait, by
-    worker: this one counts as `number`."""
+    """One engine: its running sequences advance at one pace, which depends on how many they are;
+    others wait for a free slot. One that goes on after a tool has the next, before all that have
+    not begun: what it waits is part of the pace that was measured. `width` workers count as one;
+    `known` are sequences that run, hold a slot or wait, by worker: this is `number`."""
 
     def __init__(
         self, clock: EventClock, engine: EngineModel, meter: Meter, known: list[int], width: float,
@@ -102,7 +100,7 @@ class Worker:
         self.clock, self.engine, self.width, self.meter = clock, engine, width, meter
         self._known, self._number = known, number
         self.works = False
-        self.slots = max(1.0, engine.slots * width)
+        self.slots = max(1.0, min(engine.slots, engine.room) * width)
         self.running: list[tuple[float, int, Action, bool]] = []  # by the token at which they end
         self.waiting: deque[tuple[float, Action, Action, bool]] = deque()
         self.going_on: deque[tuple[float, Action, Action, bool]] = deque()

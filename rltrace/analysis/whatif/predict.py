@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import ge
 
 from rltrace.analysis.stats.confidence_interval import Z95, Estimate
 from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, Untold, lever
@@ -18,15 +19,13 @@ from rltrace.analysis.whatif.workload import OVERLAPPING, Constants, StepWorkloa
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _Move = tuple[Lever, str]  # with its value
+_Gains = tuple[float, float, float]  # see `_gains`
 Source = Callable[[Constants], StepWorkload]
 """A workload under given constants; measured ones ignore them."""
 
 FASTER, SLOWER, NO_GAIN, UNSURE = "faster", "slower", "no gain", "may be either"
 _ALIKE = 0.02  # gains of less are none
 _SPLITS = 24
-_LEAST_ERROR = 0.11
-"""What a prediction errs by, as a logarithm, even where the replay of the run as it was fits: 95 %
-of what ten predictions missed by, of pairs of runs of the built-in trainer (examples/walls)."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,8 @@ def baseline(source: Source) -> ReplayBaseline:
 
 
 def predict(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
-    """What moving these levers does: `(name, value)` each. Errors: `RltraceError` for an unknown
-    lever, a value without sense, or a lever that does not apply to the workload; `OffTheRun` where
-    the replay of the run as it was is not near it."""
+    """What moving these does, `(name, value)` each. Errors: `RltraceError` for a lever that is not
+    known, does not apply or has no such value; `OffTheRun` where the replay is not near the run."""
     return predictor(source)(moves)
 
 
@@ -112,8 +110,12 @@ def ranked(source: Source) -> tuple[tuple[Prediction, ...], dict[str, str]]:
             untold[f"{name}={value}"] = str(error)
         except NotApplicable:
             pass
-    # What differs by rounding only stays in the order of the levers.
-    return tuple(sorted(found, key=lambda p: -round(p.goodput_gain.value, 9))), untold
+    return tuple(sorted(found, key=place)), untold
+
+
+def place(one: Prediction) -> tuple[bool, float]:
+    """The order of a list: what may be slower comes after what is not."""
+    return one.outcome == UNSURE, -round(one.goodput_gain.value, 9)
 
 
 def _once(source: Source) -> Source:
@@ -123,8 +125,7 @@ def _once(source: Source) -> Source:
     def known(constants: Constants) -> StepWorkload:
         key = tuple(constants.moved.items())
         if key not in made:
-            load = source(constants)
-            made[key] = load, list(constants.used)
+            made[key] = source(constants), list(constants.used)
         load, used = made[key]
         constants.used.update(dict.fromkeys(used))
         return load
@@ -144,20 +145,22 @@ def _predicted(source: Source, moves: Sequence[tuple[str, str]]) -> Prediction:
         raise OffTheRun(before)
     played = replay(after)
     own = _gains(before, base, after, played)
-    at_ends = []  # with each constant at either end of its range
-    for name in constants.used:
+    at_ends = [own]  # and with each constant at either end of its range
+    for name in list(constants.used):
         for end in (table()[name].low, table()[name].high):
             other = Constants({name: end})
             load = source(other)
             as_it_was = replay(load)
             changed = _moved(load, as_it_was, chosen, other)
             at_ends.append(_gains(load, as_it_was, changed, replay(changed)))
+        if at_ends[-2:] == [own, own]:
+            del constants.used[name]  # the answer does not rest on it
     others = list(otherwise(before, after))
     instead = [_gains(before, base, after, then) for _, then in others]
     noise, remains = _noise(before), _remains(base, played)
+    alike = _runs(before) == _runs(after)
     gain, goodput_gain = (
-        _ranged(own[i], [g[i] for g in at_ends], [g[i] for g in instead], before, noise, remains)
-        for i in range(2)
+        _ranged(i, own, at_ends, instead, before, noise, remains, alike) for i in range(2)
     )
     slower = math.exp(math.hypot(math.log(gain.value / gain.low), noise))
     faster = math.exp(math.hypot(math.log(gain.high / gain.value), noise))
@@ -190,6 +193,12 @@ def _moved(
         load = one.moved(load, value, constants)
         if load.placement == "colocated" and {"rollout", "train"} <= set(split):
             load = merged(load, constants)
+    if load.placement in OVERLAPPING and before.placement not in OVERLAPPING:
+        if not before.steps and load.placement == "async" and load.chunks == 1:
+            load = replace(load, chunks=round(constants["minibatches"]))
+        if load.device_kind == "GPU":
+            waits_s = constants["overlap_wait"] * sum(map(load.mean_s, load.serial_s))
+            load = replace(load, rest_s=load.rest_s + waits_s)
     return crowded(before, base, load, constants)
 
 
@@ -213,43 +222,56 @@ def _step_s(load: StepWorkload, played: Replay) -> float:
     return played.step_s if math.isnan(load.measured_step_s) else load.measured_step_s
 
 
-def _gains(
-    before: StepWorkload, base: Replay, after: StepWorkload, played: Replay
-) -> tuple[float, float]:
-    """Old step over new, and the same in useful tokens for each device-second."""
-    gain = base.step_s / played.step_s
+def _gains(before: StepWorkload, base: Replay, after: StepWorkload, played: Replay) -> _Gains:
+    """Old step over new, the same in useful tokens for each device-second, and the most that the
+    first may be: where the job's own chains fit in its step, no new one is shorter than its own."""
+    step_s = _step_s(before, base)
+    most = step_s / (after.chain_s * min(1.0, step_s / before.chain_s))
+    gain = min(base.step_s / played.step_s, most)
+    if _runs(before) == _runs(after) and all(map(ge, before.efforts(), after.efforts())):
+        gain = max(1.0, gain)  # what is faster, or more, may be left unused
     useful = after.useful_share / before.useful_share
     useful *= (1 - played.stale_share) / (1 - base.stale_share)
     more = after.total_devices / before.total_devices if before.devices else 1.0
-    return gain, gain * useful / more
+    return gain, gain * useful / more, most
 
 
 def _ranged(
-    gain: float, at_ends: list[float], instead: list[float], before: StepWorkload, noise: float,
-    remains: float,
+    which: int, own: _Gains, at_ends: list[_Gains], instead: list[_Gains], before: StepWorkload,
+    noise: float, remains: float, alike: bool,
 ) -> Estimate:  # fmt: skip
-    """The range of a gain, from those with constants at their ends and what it may be `instead`."""
-    moved = [math.log(g / gain) for g in at_ends]
-    half = [math.log(g / gain) / 2 for g in instead]
+    """The range of a gain, from those with constants at their ends and what it may be `instead`;
+    `alike`: who waits for whom stays."""
+    gain = own[which]
+    moved = [math.log(one[which] / gain) for one in at_ends]
+    half = [math.log(one[which] / gain) / 2 for one in instead]
     middle = math.prod(map(math.exp, half), start=gain)
     # What is not changed errs before and after alike: the gain of no change is exactly 1.
-    part = min(1.0, abs(math.log(middle)) / math.log(2))
+    part = min(1.0, abs(math.log(middle)) / math.log(2)) if alike else 1.0
     known = 0.0 if math.isnan(before.model_error) else abs(before.model_error)
-    error = max(known, _LEAST_ERROR) if before.steps else 0.0
+    of = "stated" if math.isnan(before.model_error) else "measured"
+    error = max(known, table()[f"{of}_error"].middle)
     # What scatters and stays is a larger part of a shorter step.
-    scatter = noise * max(1.0, remains * middle - 1)
-    own = (part * math.hypot(scatter, error)) ** 2
+    scatter = noise * max(1.0, remains * middle - 1) * (before.steps > 0)
+    errs = (part * math.hypot(scatter, error)) ** 2
     down, up = (
-        math.sqrt(sum([*(way(0.0, x) ** 2 for x in moved), *(x * x for x in half)]) + own)
+        math.sqrt(sum([*(way(0.0, x) ** 2 for x in moved), *(x * x for x in half)]) + errs)
         for way in (min, max)
     )
-    return Estimate(middle * math.exp(-down), middle, middle * math.exp(up))
+    most = gain / own[0] * (math.inf if before.steps else max(one[2] for one in at_ends))
+    middle = min(middle, most)
+    return Estimate(middle * math.exp(-down), middle, min(most, middle * math.exp(up)))
+
+
+def _runs(load: StepWorkload) -> tuple[object, ...]:
+    """Who waits for whom."""
+    return load.placement, load.keeps_unfinished, load.in_batches
 
 
 def _noise(load: StepWorkload) -> float:
     """Logarithm of the factor within which the mean of the measured steps is known."""
     if not load.steps:
-        return 0.0
+        return table()["measured_error"].middle * math.isnan(load.measured_step_s)
     return Z95 * load.step_deviation / math.sqrt(load.steps) if load.steps > 1 else 0.1
 
 
@@ -272,8 +294,7 @@ def verdict_of(gain: Estimate) -> str:
 # --- what a prediction rests on, and whether the replay fits its run
 
 MOST_ERROR = 0.3
-"""A replay that misses the measured step by more has another idea of who waits for whom than the
-job had: a fit would hide that. Those of docs/whatif.md missed by 9 % at the most."""
+"""A replay that misses a step by more has another idea of who waits than the job (9 % is usual)."""
 
 _SOME_REST = 0.01  # of the step in no span; less is not worth a sentence
 _MUCH_REST = 0.05
@@ -283,32 +304,24 @@ class OffTheRun(RltraceError):
     """The replay is not the run's: it predicts nothing."""
 
     def __init__(self, load: StepWorkload) -> None:
-        factor = math.exp(abs(load.model_error))
-        way = "long" if load.model_error > 0 else "short"
-        by = f"a factor of {factor:.2g} (its steps are too {way})"
-        if factor < 2:
-            by = f"{100 * replay_error(load):+.0f} %"
-        why = f"the replay of this run is off by {by}"
+        why = f"the replay of this run is off by {100 * replay_error(load):+.0f} %"
         if load.untold:
             why = f"{load.untold} is not known"
         super().__init__(f"cannot be predicted: {why}; trying it would tell", CANNOT_TELL)
 
 
 def is_off(load: StepWorkload) -> bool:
-    """Whether the replay of the run as it was misses its steps by too much, before any fit, or
-    nobody knows for what its samples waited."""
+    """Whether the replay of the run as it was is too far off, or for what its samples waited."""
     return abs(replay_error(load)) > MOST_ERROR or bool(load.untold)
 
 
 def replay_error(load: StepWorkload) -> float:
-    """Replayed over measured step before any fit, minus 1; NaN where no step was measured, or only
-    the stage seconds that the replay is made of."""
+    """Replayed over measured step before any fit, minus 1; NaN: it is made of stage seconds."""
     return math.expm1(load.model_error)
 
 
 def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, Replay]]:
-    """What else may come of the levers where the run does not tell, and a sentence on it. The
-    answer is in the middle of both, and its range has both."""
+    """What else may come of the levers, and a sentence on it: the answer's range has both."""
     if not before.steps:
         return
     # A job that becomes asynchronous does not say what it then does with what comes too late.
@@ -316,8 +329,7 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
         says = "samples that come too late are dropped, or trained on: the range has both"
         yield says, replay(replace(after, drops_stale=True))
     changes = replay(before) != replay(after)
-    # Batches that ran all at once, or a stream, come to have more on the way than there ever was:
-    # no limit of the engines was seen, and one may be near.
+    # More come to be on the way than ever were: no limit was seen, and one may be near.
     seen = before.engine.seen_at_once
     may = math.isfinite(seen) if before.streams else after.streams
     if may and changes and math.isinf(after.engine.slots):
@@ -326,9 +338,8 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
         says = "more sequences than a worker was seen to run at once are run, or wait"
         held = replay(replace(after, engine=replace(after.engine, slots=seen)))
         yield f"{says}: the range has both", held
-    # That samples of a job that states no bound on their lag did not need to be later is not what
-    # held them up. Where nobody knows how many a worker has room for, the lag that came stands for
-    # that.
+    # Without a stated bound, that no sample was later is not what held them up; but where nobody
+    # knows how many a worker has room for, the lag that came stands for that.
     stays = before.placement == after.placement == "async" and before.lag_bound == after.lag_bound
     if stays and changes and not before.bound_stated and before.places_told:
         first = replay(after)
@@ -382,7 +393,6 @@ def _rest(before: StepWorkload, after: StepWorkload) -> list[str]:
 
 
 def _rest_may_hold_up(before: StepWorkload, after: StepWorkload) -> bool:
-    """Whether what takes turns comes to run at once, and much of the measured step is in no span:
-    of that nobody knows whether generation goes on beside it."""
+    """Whether what takes turns comes to run at once, and much of the step is in no span."""
     begins = after.placement in OVERLAPPING and before.placement not in OVERLAPPING
     return before.steps > 0 and begins and after.rest_s > _MUCH_REST * before.measured_step_s

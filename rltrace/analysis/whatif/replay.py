@@ -35,10 +35,9 @@ _FURTHEST = 32  # steps that generation may be ahead; room for more makes no ste
 
 @dataclass(frozen=True)
 class Replay:
-    """Means over steps in which the job runs evenly, seconds a step. `learner_waits_s`: for
-    samples. `lags` are shares of the trained groups by lag, `stale_share` the part of the groups
-    that came too late. `beside` is the part of a stage's time during which another one went on (all
-    stages of a learner that shares no cores are its `Stage.TRAIN`)."""
+    """Means over steps in which the job runs evenly, seconds a step (for the learner's waits, too).
+    `lags` are shares of trained groups by lag, `stale_share` the part that came too late, `beside`
+    that of a stage's time while another went on (a learner with cores of its own is `TRAIN`)."""
 
     step_s: float
     steps_s: tuple[float, ...]
@@ -272,10 +271,9 @@ _MOST_STRETCHES = 30
 
 
 class Tally:
-    """Counts of the steps of a replay. Stretches of so many steps have the same work each;
-    `streams`: generation runs ahead of the learner. `marks` are sums up to the end of each step,
-    the time first; `queued` is how many groups wait for the learner then, `lags` those that it took
-    in each step, by lag; the last goes on."""
+    """Counts of a replay. Stretches of so many steps have the same work; `streams`: generation runs
+    ahead. `marks` are sums up to the end of each step, the time first; `queued` is how many groups
+    wait for the learner then, `lags` those that it took in each, by lag; the last goes on."""
 
     def __init__(self, stretch: int, streams: bool, per_step: int) -> None:
         self.stretch, self.streams, self.per_step = stretch, streams, per_step
@@ -292,8 +290,7 @@ class Tally:
         return steps >= 0 and steps % self.stretch == 0
 
     def is_over(self) -> bool:
-        """Whether the steps that count have been played, as a stretch ends. Where generation runs
-        ahead: once three stretches take as long, and as much waits for the learner in each."""
+        """If a stretch is the last: of streams, once three take as long with as much queued."""
         stretches = (len(self.marks) - _WARM) // self.stretch
         if not self.streams:
             return stretches == 1
@@ -380,9 +377,8 @@ def _scaling(load: StepWorkload, factor: float) -> StepWorkload:
     return load.paced(lambda stage: factor if stage in _SCALING else 1.0)
 
 
-# --- stages without a GPU that come to share the cores with each other: one takes longer while
-# another works beside it. What a run measured has that already, so a change slows a stage only by
-# what more of its time it then spends in company.
+# --- stages without a GPU that come to share the cores: one takes longer while another works. What
+# was measured has that already: only what more of its time a stage then has company slows it.
 
 _ROUNDS = 2  # slower stages overlap in another way, by so little that more rounds tell nothing
 
@@ -390,8 +386,7 @@ _ROUNDS = 2  # slower stages overlap in another way, by so little that more roun
 def crowded(
     before: StepWorkload, base: Replay, after: StepWorkload, constants: Constants
 ) -> StepWorkload:
-    """`after`, with its stages as slow as their company then makes them; `base` is the replay of
-    `before`. Where nothing runs at another time than before, it stays as it is."""
+    """`after`, with its stages as slow as what company they then have, over that in `base`."""
 
     def when(load: StepWorkload) -> tuple[object, ...]:
         return load.placement, load.keeps_unfinished, load.chunks, *sorted(load.serial_s)

@@ -41,8 +41,7 @@ class Sequences:
 
 @dataclass(frozen=True, eq=False)
 class SteadySamples(Sequences):
-    """Samples that ended within the steady steps, in the order of their start; times in seconds.
-    `batch` is the step in which a sample began, `group` a number from 0 on."""
+    """Samples that ended within the steady steps, as they began; `batch` is the step of that."""
 
     group: Ints
     verdict_s: Floats
@@ -178,11 +177,9 @@ def _pace(tokens: Floats, beside: Floats, spent: Floats) -> tuple[float, float, 
     return float(lone), float(shared), True
 
 
-# --- places: how many samples a worker may have on their way at once, those in their tools too
-#
-# Where samples keep their places, one begins as soon as another has ended, and only where the
-# worker had as many on their way as it ever has. Where a sample gives its place away while its tool
-# works, others begin meanwhile; where nothing limits them they begin together.
+# --- places: how many samples a worker may have on their way at once, those in their tools too.
+# Where these keep their places, one begins as another ends, and only where the worker is full.
+# Where they give them away, others begin meanwhile; where nothing limits them they begin together.
 
 _AT_ONCE = 0.05  # of a sample's time over the root of the places, in which the next one begins
 _FOLLOWED = 0.05  # part of the ends that another sample follows at once; fewer tell nothing
@@ -306,9 +303,8 @@ def _placed(worker: Ints, start: Ints, first: Ints, end: Ints) -> Ints:
 
 
 def _made_for(start: Ints, end: Ints, used: Ints, starts: Ints, placement: str) -> Ints:
-    """The step (place in `starts`) in which each sample began, or was to begin: a rank of a learner
-    may begin to generate just before the step of the one that keeps the time. That is so where
-    actors and learner take turns, and most of a sample lies in the step that uses it."""
+    """The step (place in `starts`) in which each sample began, or was to: where they take turns a
+    learner's rank may begin to generate just before the step of the one that keeps the time."""
     place = np.searchsorted(starts, start, side="right") - 1
     if placement != "colocated":
         return place
@@ -341,8 +337,7 @@ def batches_of(
     usual = int(np.median(counts[counts > 0]))
     kept = max(1, min(usual, int(_MOST_SAMPLES / members)))
     made: list[SampleBatch] = []
-    # Those that are cut off by an end of the run are left out. Those that are played are spread
-    # over all in the order of their longest sample: one in several may be much longer.
+    # Those cut off by an end of the run are left out; of the others all lengths are played.
     whole = np.flatnonzero(counts >= usual)
     longest_s, of_sample = np.zeros(len(counts)), of_group[number]
     lasts_s, inside = samples.ready_s - samples.begin_s, of_sample >= 0

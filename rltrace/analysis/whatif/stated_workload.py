@@ -11,9 +11,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rltrace.analysis.stats.confidence_interval import lognormal_values, makespan
+from rltrace.analysis.stats.confidence_interval import (
+    lognormal_values,
+    longest_of_lognormal,
+    makespan,
+)
+from rltrace.analysis.timeline.intervals import Floats
 from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.workload import (
+    AT_ONCE,
+    GOES_ON,
     PEAK_TFLOPS,
     PLACEMENTS,
     Constants,
@@ -33,6 +40,7 @@ Tables = dict[str, dict[str, Any]]
 _SAMPLES, _GROUP = 96, 4  # that are played for a batch of any size, and of each group
 _HOLDS_BYTES = 48e9  # of weights on a device of 80 GB; the rest is for caches
 _BATCHES = 6  # orders in which the same lengths come
+_Z95, _7B, _ROUNDS = 1.645, 7.6e9, 8  # rounds until cut lengths have the stated mean
 
 _KNOWN = packaged_toml("analysis/data/stages_file.toml")
 _NOT_THE_LEARNERS = ("rollout", "env", "reward", "sync", "switch")
@@ -52,10 +60,8 @@ class Stated:
         """The workload: where the file says nothing, a constant does, and is named."""
         stage_s = {stage: self.number("stages", stage, 0.0) for stage in _KNOWN["stages"]}
         rests: list[str] = []
-        tail_s, work_s = self._tail(stage_s["rollout"], constants, rests)
-        # Without a cap the longest is 1 token.
-        lengths = lognormal_values(_SAMPLES, 1.0, constants["log_deviation"])
-        lengths *= (self.number("rollout", "cap_tokens", 0.0) or 1.0) / float(lengths.max())
+        lengths = self._lengths(constants)
+        tail_s, work_s = self._tail(stage_s["rollout"], lengths, constants, rests)
         useful, order = self.useful_tokens, np.random.default_rng(0)
         env_s = np.full(_SAMPLES, stage_s["env"])
         verdict_s = np.full(_SAMPLES, stage_s["reward"] / _SAMPLES)
@@ -63,7 +69,9 @@ class Stated:
         orders = [order.permutation(lengths) for _ in range(_BATCHES)]
         learner = {s: (seconds,) for s, seconds in stage_s.items() if s not in _NOT_THE_LEARNERS}
         copy_bytes = weight_bytes(self.number("model", "parameters"))
-        told = {"throughput_s", "tail_s", "cap_tokens"} & self.tables.get("rollout", {}).keys()
+        told = {"throughput_s", "tail_s", "cap_tokens", "mean_tokens"} & self.tables.get(
+            "rollout", {}
+        ).keys()
         counts = {pool: self.number("devices", pool) for pool in ("shared", "rollout", "train")}
         devices = {pool: count for pool, count in counts.items() if count > 0}
         if untold := not devices and self.placement == "colocated":
@@ -79,18 +87,23 @@ class Stated:
         slots = slots if slots > 0 else math.inf
         at_once = round(max(1.0, min(slots, _SAMPLES)))
         chain = float(np.mean([makespan(lengths.tolist(), at_once) for lengths in orders]))
+        in_async, overlap = self.placement == "async", self.number("sync", "overlap", 0.0)
+        chunks = self.number("", "chunks", constants["minibatches"] if in_async else 1.0)
+        room = math.inf
+        if math.isinf(slots):
+            room = _SAMPLES / _GROUP if in_async else _SAMPLES * constants["engine_room"]
         made = StepWorkload(
             placement=self.placement,
             batches=tuple(SampleBatch(tokens, env_s, verdict_s, group) for tokens in orders),
             engine=EngineModel(
                 1.0, slots, tail_s / chain, work_s / float(lengths.sum()),
-                pooled=True, stands_for=stands_for,
+                pooled=True, stands_for=stands_for, room=room,
             ),
             serial_s={Stage[stage.upper()]: one for stage, one in learner.items() if one[0]},
             switch_s=stage_s["switch"], reward_workers=1,
             scoring=str(self.tables.get("reward", {}).get("scoring", "batch")),
-            chunks=int(self.number("", "chunks", 1)),
-            sync=SyncModel(stage_s["sync"], self.number("sync", "overlap", 0.0), copy_bytes,
+            chunks=int(chunks), weights_stop=GOES_ON if overlap else AT_ONCE,
+            sync=SyncModel(stage_s["sync"], overlap, copy_bytes,
                            changed_share=self.number("sync", "changed_share")),
             lag_bound=self.number("", "lag_bound", 1.0),
             devices=devices, devices_told=not untold, useful_tokens=useful, rests_on=tuple(rests),
@@ -114,25 +127,46 @@ class Stated:
         of_samples = self.samples * self.number("rollout", "mean_tokens")
         return self.number("", "useful_tokens", of_samples)
 
+    def _lengths(self, constants: Constants) -> Floats:
+        """Tokens of samples that stand for a step's, the longest last: a lognormal of the stated
+        mean and 95th percentile, cut at the cap. Without a mean the longest is the cap, or 1."""
+        mean, p95, cap = (self.number("rollout", f"{of}_tokens") for of in ("mean", "p95", "cap"))
+        if math.isnan(mean) or math.isnan(p95):
+            s = constants["log_deviation"]
+        else:  # p95 / mean = exp(z s - s^2 / 2)
+            s = max(0.0, _Z95 - math.sqrt(max(0.0, _Z95**2 - 2 * math.log(p95 / mean))))
+        values: Floats = lognormal_values(_SAMPLES, 1.0, s)
+        if math.isnan(mean):
+            values *= np.nan_to_num(cap, nan=1.0) / values[-1]
+            return values
+        for _ in range(_ROUNDS):
+            values = np.fmin(values * (mean / values.mean()), cap)
+        count = int(np.nan_to_num(self.samples, nan=_SAMPLES))
+        values[-1] = max(values[-1], np.fmin(mean * longest_of_lognormal(count, s), cap))
+        return values
+
     def _tail(
-        self, rollout_s: float, constants: Constants, rests: list[str]
+        self, rollout_s: float, lengths: Floats, constants: Constants, rests: list[str]
     ) -> tuple[float, float]:
-        """Seconds of generation that are the longest sample's, and shared work: as stated, else by
-        the cap at the pace of a draining batch, else by a constant."""
+        """Seconds of generation that are the longest sample's, and shared work: as stated, else its
+        tokens at the pace of a sequence alone, but no more than leaves time for the others'."""
         whole_s = rollout_s - self.number("rollout", "tail_s")
         stated = self.number("rollout", "throughput_s", whole_s)
         if not rollout_s or self.placement == "async":  # its seconds are those of the work alone
             return 0.0, rollout_s
         if not math.isnan(stated):
             return rollout_s - stated, stated
-        if cap := self.number("rollout", "cap_tokens", 0.0):
-            tail_s = cap / constants["tail_tokens_per_s"]
-            if tail_s > constants["most_tail"] * rollout_s:
-                rests.append("a response of the longest length alone would outlast generation")
-                tail_s = constants["most_tail"] * rollout_s
-        else:
-            rests.append("no cap is stated that tells the tail of generation")
-            tail_s = rollout_s * constants["tail_share"]
+        longest = float(lengths[-1])
+        if longest <= 1:
+            rests.append("neither cap nor mean length is stated, which tell the tail of generation")
+            return (share := constants["tail_share"]) * rollout_s, (1 - share) * rollout_s
+        size = self.number("model", "parameters")
+        alone = constants["alone_tokens_per_s" if math.isnan(size) else "alone_7b_tokens_per_s"]
+        alone *= math.sqrt(_7B / np.nan_to_num(size, nan=_7B))
+        work = constants["full_slowdown"] * float(lengths.mean()) / longest  # over the tail
+        tail_s = min(longest / alone, rollout_s / (1 + work))
+        of = f"{longest:,.0f} tokens of the longest response, {alone:.0f} tokens/s alone"
+        rests.append(f"the tail is taken to be {tail_s:,.0f} s of {rollout_s:,.0f} s ({of})")
         return tail_s, rollout_s - tail_s
 
 

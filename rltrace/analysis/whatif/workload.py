@@ -49,6 +49,7 @@ class EngineModel:
     tools_hold: bool = False  # else a sequence takes no slot while its tools work
     evaluates: float = 0.0  # as a part of the time in which it generates: it waits then
     seen_at_once: float = math.inf  # of a stream without a limit, the most that a worker ever had
+    room: float = math.inf  # of a worker whose slots nobody stated: more than these wait
 
     def paced(self, factor: float) -> EngineModel:
         """The same, on which a token takes so many times as long."""
@@ -107,8 +108,7 @@ class StepWorkload:
     measured_step_s: float = field(default=math.nan, compare=False)
     steps: int = field(default=0, compare=False)  # that were measured; 0: stated
     step_deviation: float = field(default=math.nan, compare=False)  # standard, over their mean
-    # Logarithm of the replay's step over the measured one, before any fit. NaN: the replay is made
-    # of stage seconds, and would be held against itself (unless it is off even so).
+    # Logarithm of replayed over measured step, before any fit. NaN: it is made of stage seconds.
     model_error: float = field(default=math.nan, compare=False)
     rests_on: tuple[str, ...] = field(default=(), compare=False)
     tail_told: bool = field(default=True, compare=False)  # else a constant stands for it
@@ -156,6 +156,24 @@ class StepWorkload:
 
     def without(self, stage: Stage) -> StepWorkload:
         return replace(self, serial_s={s: one for s, one in self.serial_s.items() if s != stage})
+
+    @property
+    def chain_s(self) -> float:
+        """Seconds of the learner's stages, or of full engines' work without drafts: the more."""
+        tokens = sum(float(batch.tokens.sum()) for batch in self.batches) / len(self.batches)
+        engine, learner_s = self.engine, sum(map(self.mean_s, self.serial_s))
+        work_s = tokens * engine.shared_token_s / engine.workers * (not engine.drafting)
+        return max(learner_s, work_s, 1e-9)
+
+    def efforts(self) -> tuple[float, ...]:
+        """What makes a step longer, if anything: a workload of which none is more is no slower."""
+        engine, soon = self.engine, ("batch", "group", "sample").index(self.scoring)
+        more = (engine.workers, engine.slots, engine.drafting, self.reward_workers, self.lag_bound,
+                self.chunks, soon)  # fmt: skip
+        each = ((b.tokens.sum(), b.env_s.sum(), b.verdict_s.sum()) for b in self.batches)
+        return (*map(sum, zip(*each, strict=True)), *map(self.mean_s, Stage), self.rest_s,
+                self.switch_s, self.reference_s, self.sync.seconds, engine.token_s,
+                engine.shared_token_s, *(-one for one in more))  # fmt: skip
 
     def mean_s(self, stage: Stage) -> float:
         """Mean seconds a step of one of the learner's stages."""

@@ -297,8 +297,7 @@ def _sync(analysis: RunAnalysis, placement: str) -> SyncModel:
 def _lag_bound(
     analysis: RunAnalysis, placement: str, samples: run_samples.SteadySamples, stated: list[float]
 ) -> float:
-    """The bound in versions, at least 1: the stated one, the largest lag that came, or the most
-    steps from the beginning of a sample to its use."""
+    """In versions, at least 1: as stated, or the largest that came, or steps from begin to use."""
     bounds = [1.0, float(analysis.staleness.largest_lag)]
     if placement == "async":
         bounds += stated

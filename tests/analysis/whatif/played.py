@@ -15,8 +15,9 @@ from rltrace.testing.inside.analysis import StepWorkload as Workload
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import Stage
 
-ALIKE = {"tail_share": 0.0, "log_deviation": 0.0, "own_devices": 1.0, "train_exponent": 1.0,
-         "rollout_exponent": 1.0, "rest_kept": 1.0, "sync_latency_s": 0.0}  # fmt: skip
+ALIKE = {"full_slowdown": math.inf, "tail_share": 0.0, "overlap_wait": 0.0, "log_deviation": 0.0,
+         "own_devices": 1.0, "train_exponent": 1.0, "rollout_exponent": 1.0, "rest_kept": 1.0,
+         "sync_latency_s": 0.0}  # fmt: skip
 """Constants of a world without tails, in which everything scales perfectly."""
 
 

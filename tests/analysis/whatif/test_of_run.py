@@ -145,7 +145,7 @@ def test_without_trajectories_the_stages_are_taken_as_stated(tmp_path: Path, ste
     assert replay(load).step_s == pytest.approx(10)
     found = predict(workload_of(run), [("train_speed", "2")])
     assert found.step_s.value == pytest.approx(8)
-    assert (found.step_s.high / found.step_s.low > 1.1) == (steps == 1)
+    assert (found.step_s.high / found.step_s.low > 1.3) == (steps == 1)
     assert any(note.startswith(f"{steps} measured step") for note in found.rests_on)
     tails = predict(workload_of(run), [("placement", "async")])
     assert any(note.startswith("tail_share") for note in tails.rests_on)
@@ -187,7 +187,7 @@ def test_stages_that_overlap_in_part_or_do_not_add_up_predict_nothing(tmp_path: 
     assert error.value.exit_code == CANNOT_TELL
     in_turns = process("driver", *turns(5, 5, 5, 5))
     run = run_of(tmp_path, in_turns, settings={"placement": "one-step-off"})
-    with pytest.raises(OffTheRun, match="off by a factor of 2"):
+    with pytest.raises(OffTheRun, match="off by -50 %"):
         predict(workload_of(run), [("train_speed", "2")])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.published import MEDIAN_ERROR, WORST_ERROR, rows
+from benchmarks.published import INSIDE_SHARE, MEDIAN_ERROR, rows, score
 from rltrace.analysis.whatif.levers import NotApplicable
 from rltrace.analysis.whatif.predict import Prediction, Source, predict, ranked
 from rltrace.cli import main
@@ -54,7 +54,10 @@ def test_splitting_what_scales_perfectly_gains_nothing(
 def test_what_does_not_scale_is_what_a_split_gains() -> None:
     file = told(stages={"rollout": 60, "train": 30}, devices={"shared": 16}, step_s=90)
     found = predict(file.workload, [("placement", "async")])
-    assert found.outcome == "faster"
+    assert (
+        found.outcome == "may be either"
+    )  # no lengths are stated, and no second size was measured
+    assert found.gain.value > 1
     assert found.gain.low < found.gain.value < found.gain.high
     assert sum(found.devices.values()) == 16  # equal devices, so both gains are the same
     assert found.goodput_gain.value == pytest.approx(found.gain.value)
@@ -140,9 +143,9 @@ def test_more_at_once_than_was_seen_may_wait_for_a_place() -> None:
 
 def test_what_scatters_and_stays_is_more_of_a_shorter_step() -> None:
     learner = workload(batch([1]), batch([1]), serial_s={Stage.TRAIN: (2.0, 4.0)}, steps=25,
-                       sync=Sync(10.0), step_deviation=0.5)  # fmt: skip
+                       sync=Sync(10.0), step_deviation=0.5, model_error=0.0)  # fmt: skip
     tools = workload(batch([1], env_s=9), batch([1], env_s=11), train_s=3, steps=25,
-                     step_deviation=0.5)  # fmt: skip
+                     step_deviation=0.5, model_error=0.0)  # fmt: skip
     stays = predict(sole(learner), [("sync_speed", "100")]).gain
     goes = predict(sole(tools), [("env_latency", "0.01")]).gain
     assert stays.value == pytest.approx(goes.value, rel=0.01)
@@ -241,8 +244,13 @@ def test_a_faster_way_than_the_one_in_use_is_never_slower() -> None:
 def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
     file = told(stages={"rollout": 60, "train": 30, "logprob": 10}, devices={"shared": 16})
     found, _ = ranked(file.workload)
-    gains = [one.goodput_gain.value for one in found]
-    assert gains == sorted(gains, reverse=True)
+    kinds = [one.outcome == "may be either" for one in found]
+    assert kinds == sorted(kinds)  # what rests on assumptions comes after what is sure
+    for kind in (False, True):
+        gains = [
+            one.goodput_gain.value for one in found if (one.outcome == "may be either") == kind
+        ]
+        assert gains == sorted(gains, reverse=True)
     moved = {one.levers[0].partition("=")[0] for one in found}
     assert "drop_logprob" in moved
     assert not moved & {"reward_parallel", "env_latency", "lag_bound", "rollout_workers", "sync"}
@@ -299,13 +307,11 @@ def test_the_page_lists_every_lever_and_no_other() -> None:
 
 
 def test_published_breakdowns_are_predicted() -> None:
-    found = list(rows())
-    errors = sorted(abs(row.error) for row in found if not math.isnan(row.error))
-    assert len(errors) >= 10
-    assert errors[len(errors) // 2] <= MEDIAN_ERROR
-    assert errors[-1] <= WORST_ERROR
-    within = [r.low_s <= r.published_s <= r.high_s for r in found if r.low_s < r.high_s]
-    assert sum(within) >= 0.8 * len(errors)
+    scores = score([row for row in rows() if not row.scored_only])
+    assert scores["cases"] >= 20
+    assert scores["median_error"] <= MEDIAN_ERROR
+    assert scores["inside_share"] >= INSIDE_SHARE
+    assert scores["inverted"] == 0
 
 
 def test_the_command_answers_in_words_and_in_json(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from rltrace.testing.inside.analysis import (
 from rltrace.testing.inside.trace import RltraceError
 from tests.analysis.whatif.played import ALIKE, told
 
+USED = {"log_deviation", "engine_room", "full_slowdown"}
 WIDGET = {"rollout": 360, "reward": 80, "train": 120, "sync": 35}
 
 
@@ -76,12 +77,36 @@ def test_the_tail_comes_from_what_is_stated_before_any_constant() -> None:
         engine, samples = load.engine, load.batches[0]
         return engine.token_s * float(samples.tokens.max()), set(constants.used)
 
+    def middle(name: str) -> float:
+        return table()[name].middle
+
     assert tail_s(throughput_s=30)[0] == pytest.approx(70)
-    assert tail_s(cap_tokens=3500)[0] == pytest.approx(3500 / table()["tail_tokens_per_s"].middle)
-    assert tail_s(cap_tokens=35_000)[0] == pytest.approx(100 * table()["most_tail"].middle)
+    pace = middle("alone_tokens_per_s")
+    assert tail_s(cap_tokens=1500) == (pytest.approx(1500 / pace), {"alone_tokens_per_s", *USED})
+    # A longest response that outlasts generation leaves time for the others' work.
+    most, used = tail_s(cap_tokens=90_000)
+    assert 50 < most < 100 * 0.9
+    assert "full_slowdown" in used
     seconds, used = tail_s()
-    assert seconds == pytest.approx(60)
+    assert seconds == pytest.approx(100 * middle("tail_share"))
     assert "tail_share" in used
+
+
+def test_large_models_have_a_longer_tail_and_even_lengths_a_shorter_one() -> None:
+    def tail_s(parameters: float, **rollout: float) -> float:
+        file = told(stages={"rollout": 500}, rollout=rollout, model={"parameters": parameters})
+        load = file.workload(Constants())
+        return load.engine.token_s * float(load.batches[0].tokens.max())
+
+    paces = [8192 / tail_s(size, cap_tokens=8192) for size in (7.6e9, 32e9, 72e9)]
+    assert paces == sorted(paces, reverse=True)
+    assert paces[0] == pytest.approx(table()["alone_7b_tokens_per_s"].middle)
+    assert all(18 <= pace <= 36 for pace in paces[1:])  # as published
+    even, uneven = (
+        tail_s(7.6e9, mean_tokens=1000, p95_tokens=p95, cap_tokens=32768, prompts=256)
+        for p95 in (1500, 3000)
+    )
+    assert even < uneven
 
 
 @pytest.mark.parametrize(

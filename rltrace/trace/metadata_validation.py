@@ -147,8 +147,9 @@ def read_run_json(path: str) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         if not os.path.exists(path):
             raise RltraceError(f"{path} does not exist: `rltrace ls` lists the runs here") from None
-        if inside := _runs_in(path):
-            raise RltraceError(folder_of_runs(path, inside)) from None
+        with contained(OSError):
+            if inside := sorted(n for n in os.listdir(path) if holds_run(f"{path}/{n}")):
+                raise RltraceError(folder_of_runs(path, inside)) from None
         message = f"{path} is no run (it has no {RUN_FILE}): give the directory that wrap named"
         raise RltraceError(message) from None
     except (OSError, ValueError) as error:
@@ -156,12 +157,6 @@ def read_run_json(path: str) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise RltraceError(f"{path}/{RUN_FILE} is not a run's description")
     return loaded
-
-
-def _runs_in(path: str) -> list[str]:
-    with contained(OSError):
-        return sorted(name for name in os.listdir(path) if holds_run(f"{path}/{name}"))
-    return []
 
 
 def folder_of_runs(where: str, runs: list[str]) -> str:

@@ -89,15 +89,13 @@ class Stated:
         chain = float(np.mean([makespan(lengths.tolist(), at_once) for lengths in orders]))
         in_async, overlap = self.placement == "async", self.number("sync", "overlap", 0.0)
         chunks = self.number("", "chunks", constants["minibatches"] if in_async else 1.0)
-        room = math.inf
-        if math.isinf(slots):
-            room = _SAMPLES / _GROUP if in_async else _SAMPLES * constants["engine_room"]
+        room = _SAMPLES * (1 / _GROUP if in_async else constants["engine_room"])
         made = StepWorkload(
             placement=self.placement,
             batches=tuple(SampleBatch(tokens, env_s, verdict_s, group) for tokens in orders),
             engine=EngineModel(
                 1.0, slots, tail_s / chain, work_s / float(lengths.sum()),
-                pooled=True, stands_for=stands_for, room=room,
+                pooled=True, stands_for=stands_for, room=room if math.isinf(slots) else math.inf,
             ),
             serial_s={Stage[stage.upper()]: one for stage, one in learner.items() if one[0]},
             switch_s=stage_s["switch"], reward_workers=1,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from rltrace.trace.metadata_validation import is_whole, problem_of, whole_text
 from rltrace.trace.read.clock_alignment import NodeClock, align, pair_of, read_clock_files
-from rltrace.trace.read.row_filters import make_unknown, of_real_times
+from rltrace.trace.read.row_filters import of_possible_values, of_real_times
 from rltrace.trace.read.segment_batches import Columns
 from rltrace.trace.run_dir import CLOCKS, NAMES, RECORDING_STOPPED
 from rltrace.trace.schema import Table
@@ -154,11 +154,11 @@ class RunProcesses(ABC):
             self.problem("impossible-times", f"{table.name} of {who}", said)
         return columns
 
-    def without_negative(self, table: Table, columns: Columns) -> Columns:
-        """The columns, with counts below zero unknown, which is told."""
-        for column, below in make_unknown(table, columns):
-            said = f"{below:,} below zero, taken as unknown"
-            self.problem("negative-values", f"{table.name}.{column}", said)
+    def possible(self, table: Table, columns: Columns) -> Columns:
+        """What of the rows makes sense; what does not is told."""
+        columns, odd = of_possible_values(table, columns)
+        for (column, became), number in odd.items():
+            self.problem("impossible-values", f"{table.name}.{column}", f"{number:,} {became}")
         return columns
 
     def _align(self) -> list[str]:

@@ -18,20 +18,23 @@ def _raised(bound: int) -> int:
     return bound * min(max(int(said), 1), _MOST_RAISED) if said.isdecimal() else bound
 
 
-FILES = _raised(1 << 16)  # of a run; 2,000 processes have a third
-PROCESSES = _raised(1 << 13)
-PROBLEMS = 1 << 12  # that are told; more say nothing new
-TEXT_BYTES = _raised(64 << 20)  # of a text; 20,000 names of a kilobyte have a third of it
-TOTAL_BYTES = _raised(1 << 30)  # of all files of a run, and beyond them
-TOTAL_OF_DISK = 32  # times what they take of the disk: one that packs takes less
-SEGMENT_BYTES = _raised(128 << 20)  # the writer begins another file after 64 MiB
-BATCH_ROWS = 1 << 16  # the writer gives 8,192 at most
+MOST_FILES = _raised(1 << 16)  # of a run; 2,000 processes have a third
+MOST_PROCESSES = _raised(1 << 13)
+MOST_PROBLEMS = 1 << 12  # that are told; more say nothing new
+MOST_TEXT_BYTES = _raised(64 << 20)  # of a text; 20,000 names of a kilobyte have a third of it
+MOST_TOTAL_BYTES = _raised(1 << 30)  # of all files of a run, and beyond them
+MOST_GIVEN_BYTES = _raised(256 << 20)  # of a file that a user names, and beyond them
+OF_DISK = 32  # times what a file takes of the disk: one that packs takes less, a hole nothing
+MOST_SEGMENT_BYTES = _raised(128 << 20)  # the writer begins another file after 64 MiB
+MOST_BATCH_ROWS = 1 << 16  # the writer gives 8,192 at most
 LEAST_BATCH_BYTES = 1 << 10  # of the file for each batch; the writer's first takes twice as much
-SMALL_ROWS = _raised(1 << 21)  # that a table of Parquet may have, and beyond them
+MOST_SMALL_ROWS = _raised(1 << 21)  # that a table of Parquet may have, and beyond them
 ROWS_OF_BYTE = 2  # for each byte of its files; real ones have a quarter, as no two rows are alike
-PARQUET_BYTES = _raised(16 << 30)  # of a file that is brought from a URL
-UNPACKED_BYTES = _raised(512 << 20)  # a thousandth of it on disk can unpack to it
-UNPACKED_VALUES = _raised(1 << 24)  # of JSON: each takes some 60 bytes, and three of the text
+MOST_LINES = _raised(1 << 21)  # of a log, of `MOST_TOTAL_BYTES` characters
+MOST_STEPS = _raised(1 << 17)  # that a log tells of
+MOST_PARQUET_BYTES = _raised(16 << 30)  # of a file that is brought from a URL
+MOST_UNPACKED_BYTES = _raised(512 << 20)  # a thousandth of it on disk can unpack to it
+MOST_UNPACKED_VALUES = _raised(1 << 24)  # of JSON: each takes some 60 bytes, and three of the text
 LARGEST_WHOLE = 1 << 30  # of a step, a version or a count of 32 bits: two can be subtracted
 LARGEST_COUNT = 1 << 53  # of bytes, tokens or nanoseconds: floats hold it, and a thousand a sum
 LARGEST_NUMBER = 1e30  # of a reward or a reading: its square can be summed

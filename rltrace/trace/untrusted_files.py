@@ -83,13 +83,15 @@ def weigh(run: str | Path) -> int:
                     folders += [(entry.path, depth + 1)] * (depth < _DEEPEST)
                     continue
                 status = entry.stat(follow_symlinks=False)
-                size, disk = size + status.st_size, disk + 512 * status.st_blocks
+                if status.st_size <= bounds.MOST_SEGMENT_BYTES:  # no larger one is read whole
+                    size += status.st_size
+                disk += 512 * status.st_blocks
             counts[folder] = counts.get(folder, 0) + 1
-        if sum(counts.values()) + len(folders) > bounds.FILES:
-            raise _too_large(run, f"{bounds.FILES:,} files")
-    if counts.get(f"{top}/process", 0) > bounds.PROCESSES:
-        raise _too_large(run, f"{bounds.PROCESSES:,} processes")
-    if size > (most := bounds.TOTAL_BYTES + bounds.TOTAL_OF_DISK * disk):
+        if sum(counts.values()) + len(folders) > bounds.MOST_FILES:
+            raise _too_large(run, f"{bounds.MOST_FILES:,} files")
+    if counts.get(f"{top}/process", 0) > bounds.MOST_PROCESSES:
+        raise _too_large(run, f"{bounds.MOST_PROCESSES:,} processes")
+    if size > (most := bounds.MOST_TOTAL_BYTES + bounds.OF_DISK * disk):
         raise _too_large(run, f"{most >> 20:,} MiB on so little of the disk")
     return disk
 
@@ -113,7 +115,7 @@ def open_own(path: str | Path) -> tuple[int, os.stat_result]:
     return file, status
 
 
-def read_own(path: str | Path, begin: int = 0, most: int = bounds.TEXT_BYTES) -> bytes:
+def read_own(path: str | Path, begin: int = 0, most: int = bounds.MOST_TEXT_BYTES) -> bytes:
     """What a text holds from byte `begin` on. Errors: OSError, also beyond `most` bytes."""
     file, status = open_own(path)
     with open(file, "rb") as opened:
@@ -173,11 +175,14 @@ _KINDS: _Kinds = (
 
 def open_given(path: str | Path) -> BinaryIO:
     """A file, open to be read, more than once. Errors: OSError, which says what else it is."""
-    _check(path, os.stat(path).st_mode)
+    status = os.stat(path)
+    _check(path, status.st_mode)
+    most = bounds.MOST_GIVEN_BYTES + bounds.OF_DISK * 512 * status.st_blocks
+    _check_length(path, status.st_size, most)
     return open(path, "rb")
 
 
-def read_given(path: str | Path, most: int = bounds.TOTAL_BYTES) -> bytes:
+def read_given(path: str | Path, most: int = bounds.MOST_TOTAL_BYTES) -> bytes:
     """What a file holds, or a pipe of the shell's (`<(...)`, /dev/stdin), of `most` bytes. Errors:
     OSError, also if too long."""
     mode = os.stat(path).st_mode
@@ -193,10 +198,10 @@ def read_given(path: str | Path, most: int = bounds.TOTAL_BYTES) -> bytes:
 
 def text_given(path: str | Path) -> str:
     """The same as a text. Errors: OSError, also if too long; UnicodeDecodeError (ValueError)."""
-    return read_given(path, bounds.TEXT_BYTES).decode("utf-8")
+    return read_given(path, bounds.MOST_TEXT_BYTES).decode("utf-8")
 
 
-def _check_length(path: str | Path, length: int, most: int = bounds.TEXT_BYTES) -> None:
+def _check_length(path: str | Path, length: int, most: int = bounds.MOST_TEXT_BYTES) -> None:
     if length > most:
         raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
 
@@ -349,7 +354,7 @@ def unpacked(data: bytes) -> bytes:
     if not data.startswith(_GZIP):
         return data
     parts: list[bytes] = []
-    left = bounds.UNPACKED_BYTES
+    left = bounds.MOST_UNPACKED_BYTES
     try:
         while data:  # members, one after the other
             member = zlib.decompressobj(wbits=31)
@@ -362,6 +367,6 @@ def unpacked(data: bytes) -> bytes:
     except zlib.error:
         raise ValueError("its compressed data is damaged") from None
     whole = b"".join(parts)
-    if sum(map(whole.count, (b"{", b"[", b","))) > bounds.UNPACKED_VALUES:
+    if sum(map(whole.count, (b"{", b"[", b","))) > bounds.MOST_UNPACKED_VALUES:
         raise ValueError("its compressed data has too many values: unpack it first")
     return whole

@@ -231,7 +231,9 @@ def check_rows(database: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> No
 
 def check_stated(rows: int, paths: Sequence[Path]) -> None:
     """Errors: `RltraceError` where these files cannot have so many rows."""
-    if rows > bounds.SMALL_ROWS + bounds.ROWS_OF_BYTE * sum(path.stat().st_size for path in paths):
+    if rows > bounds.MOST_SMALL_ROWS + bounds.ROWS_OF_BYTE * sum(
+        path.stat().st_size for path in paths
+    ):
         raise RltraceError(f"{paths[0]} is no table of rltrace: it states {rows:,} rows")
 
 
@@ -265,8 +267,8 @@ def names_in(database: duckdb.DuckDBPyConnection, path: Path) -> str:
     ).fetchall()[0]
     if is_odd:  # else every row that has the name would come as often as it has texts
         raise RltraceError(f"{path} holds no names")
-    if (held or 0) > bounds.TEXT_BYTES:
-        said = f"its texts are longer than {bounds.TEXT_BYTES >> 20} MiB"
+    if (held or 0) > bounds.MOST_TEXT_BYTES:
+        said = f"its texts are longer than {bounds.MOST_TEXT_BYTES >> 20} MiB"
         raise RltraceError(f"{path} is no table of rltrace: {said}")
     return f"SELECT id::INT AS id, text FROM {names}"
 

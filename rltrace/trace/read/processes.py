@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -62,13 +63,15 @@ def roles_of_parents(processes: Mapping[str, Facts]) -> dict[str, str]:
     under_pid: dict[tuple[str, ...], list[tuple[int, str]]] = defaultdict(list)
     for who, facts in processes.items():
         under_pid[_place(facts, "pid")].append((_start(facts), who))
-    found = {}
-    for who in processes:
-        ancestor: str | None = who
-        while ancestor is not None and not processes[ancestor].get("role"):
-            ancestor = _parent(processes[ancestor], processes, under_pid)
-        if ancestor not in (None, who):
-            found[who] = str(processes[ancestor]["role"])
+    for of_pid in under_pid.values():
+        of_pid.sort()
+    found: dict[str, str] = {}
+    for _, who in sorted((_start(facts), who) for who, facts in processes.items()):
+        if not processes[who].get("role"):  # its parent began before it: it is looked up by now
+            parent = _parent(processes[who], processes, under_pid)
+            role = processes.get(parent or "", {}).get("role") or found.get(parent or "")
+            if role:
+                found[who] = str(role)
     return found
 
 
@@ -82,8 +85,9 @@ def _parent(
     forked_from = str(child.get("forked_from"))
     if forked_from in processes and _start(processes[forked_from]) < start:
         return forked_from
-    before = [one for one in under_pid.get(_place(child, "ppid"), ()) if one[0] < start]
-    return max(before)[1] if before else None
+    there = under_pid.get(_place(child, "ppid"), ())
+    before = bisect_left(there, (start, ""))
+    return there[before - 1][1] if before else None
 
 
 def _place(facts: Facts, pid: str) -> tuple[str, ...]:

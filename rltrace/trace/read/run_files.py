@@ -140,7 +140,7 @@ class RunFiles(RunProcesses):
         """Adds a problem, unless it is known from when the run was compacted."""
         found = {"what": what, "target": target, "detail": detail}
         is_new = self.manifest is None or found not in self.manifest.problems
-        if is_new and len(self.problems) < bounds.PROBLEMS:
+        if is_new and len(self.problems) < bounds.MOST_PROBLEMS:
             self.problems.append(found)
 
     def _read_facts(self) -> None:
@@ -185,7 +185,7 @@ class RunFiles(RunProcesses):
             except OSError as error:
                 self.problem("unreadable-file", target, str(error.strerror))
                 continue
-            for line in lines[: bounds.PROBLEMS]:
+            for line in lines[: bounds.MOST_PROBLEMS]:
                 try:
                     problem = {**self._dated(problem_of(parsed(line)), path.stem), "who": path.stem}
                     if "times" not in problem:

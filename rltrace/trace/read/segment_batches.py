@@ -69,8 +69,8 @@ class Stream:
 
     def batches(self, file: int, size: int) -> Iterator[Place]:
         """The batches that are new and whole in `size` bytes. Errors: `NotASegment`, OSError."""
-        if size > bounds.SEGMENT_BYTES:
-            raise NotASegment(f"larger than {bounds.SEGMENT_BYTES >> 20} MiB")
+        if size > bounds.MOST_SEGMENT_BYTES:
+            raise NotASegment(f"larger than {bounds.MOST_SEGMENT_BYTES >> 20} MiB")
         while True:
             if self._messages > _FIRST_MESSAGES + size // bounds.LEAST_BATCH_BYTES:
                 raise NotASegment(f"more than {self._messages:,} batches")
@@ -134,7 +134,7 @@ class Stream:
         if len(nodes) != len(self._kinds) or len(buffers) != 2 * len(self._kinds):
             raise NotASegment("a batch of other columns than the schema's")
         # Of columns that lack, or lie in one place, rows would take many times what the file does.
-        most = min(bounds.BATCH_ROWS, _ROWS_OF_BODY * body_bytes // self.table.row_bytes)
+        most = min(bounds.MOST_BATCH_ROWS, _ROWS_OF_BODY * body_bytes // self.table.row_bytes)
         if not 0 <= rows <= most:
             raise NotASegment(f"a batch of {rows:,} rows")
         offsets = []

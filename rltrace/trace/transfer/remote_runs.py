@@ -232,8 +232,8 @@ def _most_bytes(name: str) -> int:
     """A larger file is not read, and not brought: it would only fill the disk."""
     folder = name.partition("/")[0]
     if folder == run_dir.PARQUET:
-        return bounds.PARQUET_BYTES
-    return bounds.SEGMENT_BYTES if folder in TABLES else bounds.TEXT_BYTES
+        return bounds.MOST_PARQUET_BYTES
+    return bounds.MOST_SEGMENT_BYTES if folder in TABLES else bounds.MOST_TEXT_BYTES
 
 
 def _not_whole(folder: Path, whose: dict[str, str], run: Mapping[str, Any]) -> Iterator[Problem]:

@@ -377,7 +377,11 @@ def _checked(piece: Piece, size: object) -> Piece:
     folder, slash, name = piece.path.partition("/")
     if folder not in (PROCESS, *_GROWING) or not slash or not can_hold(name):
         raise NotAPack(f"no run has a file {piece.path!r}")
-    if len(piece.data) != size or piece.offset < 0 or piece.offset + size > bounds.SEGMENT_BYTES:
+    if (
+        len(piece.data) != size
+        or piece.offset < 0
+        or piece.offset + size > bounds.MOST_SEGMENT_BYTES
+    ):
         raise NotAPack(f"a piece of {piece.path} is not as long as it says")
     return piece
 

@@ -41,9 +41,8 @@ def main(runs: int, first: int, seconds: float) -> None:
     wrong = [one for one in found if one.wrong]
     codes = {code: sum(one.code == code for one in found) for code in {o.code for o in found}}
     print(f"{len(found)} runs from seed {first}, {len(wrong)} wrong; exit codes {codes}")
-    print(
-        f"at most {max(o.cpu_s for o in found):.1f} s of CPU, {max(o.peak_mb for o in found):.0f} MB"
-    )
+    most_s, most_mb = max(one.cpu_s for one in found), max(one.peak_mb for one in found)
+    print(f"at most {most_s:.1f} s of CPU and {most_mb:.0f} MB")
     sys.exit(bool(wrong))
 
 

@@ -73,7 +73,7 @@ def ended(command: Callable[[], object], interrupt: Any = None) -> NoReturn:
 def _command() -> object:
     gc.set_threshold(50_000, 20, 20)  # what a command makes it needs: looked through less often
     if sys.argv[1:2] and sys.argv[1] not in _JOBS:
-        from rltrace.trace.bounds import hold_memory
+        from rltrace.trace.read.bounds import hold_memory
 
         hold_memory()
     from rltrace.cli import main as commands

@@ -65,7 +65,7 @@ def _show(path: Path, folder: Path, browser: bool) -> None:
     import webbrowser
 
     from rltrace.report.perfetto.serving import serving
-    from rltrace.trace.bounds import let_go
+    from rltrace.trace.read.bounds import let_go
 
     with serving(path, folder) as address:
         options.say(address, err=True)  # a line of its own, to be copied whole

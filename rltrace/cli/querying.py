@@ -17,9 +17,9 @@ from rltrace.cli.manual import command, offered_questions
 from rltrace.cli.options import JSON, asks_of_a_part, one_form, print_json, run_path
 from rltrace.cli.output import console, working
 from rltrace.hooks.recorder import to_stderr
-from rltrace.trace.bounds import FOREIGN_QUERY_S
 from rltrace.trace.errors import CANNOT_TELL, INTERRUPTED, RltraceError, WrongUsage
 from rltrace.trace.metadata_validation import is_of_here
+from rltrace.trace.read.bounds import FOREIGN_QUERY_S
 
 if TYPE_CHECKING:
     from rltrace.analysis.timeline.analysed_part import StepSelection

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rltrace.adapters.log_table import LogRecord, is_real_ns, whole
-from rltrace.trace import bounds
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.read import bounds
 from rltrace.trace.untrusted_files import open_given
 
 

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rltrace.trace.bounds import EVER_NS
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.job_exceptions import contained
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.run_dir import READ_FROM, RUN_FILE, holds_run, write_json
 from rltrace.trace.schema import SCHEMA_VERSION
 from rltrace.trace.untrusted_files import parsed, read_own

@@ -23,8 +23,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rltrace.trace import bounds
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.read import bounds
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -9,9 +9,9 @@ from itertools import groupby, pairwise
 from typing import Any, TypeVar
 
 from rltrace.analysis.timeline.steps import Steps, Window, steps_of
-from rltrace.trace.bounds import EVER_NS
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.row_filters import Range, begun_again, of_one_rank, parts_of
 from rltrace.trace.read.run import OpenedRun

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace.bounds import EVER_NS
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.metadata_validation import problem_of
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES, SCHEMA_VERSION, TABLES
 from rltrace.trace.segment import STREAM

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rltrace.trace.bounds import EVER_NS
 from rltrace.trace.compact.manifest import TablePart, Taken
 from rltrace.trace.compact.stored_rows import PROCESS
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.row_filters import end_what_was_left
 from rltrace.trace.read.run_files import Batches, SegmentBatch, segments_in
 from rltrace.trace.read.run_follower import SETTLED_NS

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace import bounds
-from rltrace.trace.bounds import EVER_NS
 from rltrace.trace.compact.manifest import CompactManifest, segment_bytes
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.job_devices import hidden_devices
+from rltrace.trace.read import bounds
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.row_filters import COUNTS, ranges_of
 from rltrace.trace.read.run_files import RunFiles

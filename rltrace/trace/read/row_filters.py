@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace import vocabulary
-from rltrace.trace.bounds import EVER_NS, LARGEST_COUNT, LARGEST_WHOLE
+from rltrace.trace.read.bounds import EVER_NS, LARGEST_COUNT, LARGEST_WHOLE
 from rltrace.trace.read.segment_batches import Columns
 from rltrace.trace.schema import CAPTURED_TOKENS, SPANS, TABLES, Column, Table
 from rltrace.trace.vocabulary import Stage

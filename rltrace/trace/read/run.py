@@ -15,11 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltrace.trace import bounds, run_dir
-from rltrace.trace.bounds import EVER_NS
+from rltrace.trace import run_dir
 from rltrace.trace.compact.stored_rows import Stored, pattern_of, quoted, reading, unreadable
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.liveness import OUTLIVED, command_s, described_alive
+from rltrace.trace.read import bounds
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.clock_alignment import NodeClock, read_reach
 from rltrace.trace.read.row_filters import Narrowed, Range, job_begins
 from rltrace.trace.read.run_files import RunFiles

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace import bounds, run_dir
+from rltrace.trace import run_dir
 from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.compact.manifest import Taken, readable_manifest
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
 from rltrace.trace.metadata_validation import fitting, is_of_here, now_ns, problem_of
+from rltrace.trace.read import bounds
 from rltrace.trace.read.processes import RunProcesses, roles_of_parents
 from rltrace.trace.read.row_filters import end_what_was_left
 from rltrace.trace.read.segment_batches import (

@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace import bounds, run_dir
+from rltrace.trace import run_dir
 from rltrace.trace.clock import node_id
 from rltrace.trace.compact.manifest import CompactManifest, readable_manifest, segment_bytes
 from rltrace.trace.compact.stored_rows import name_texts, table_columns
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
 from rltrace.trace.metadata_validation import fitting, is_of_here, problem_of, read_described
+from rltrace.trace.read import bounds
 from rltrace.trace.read.clock_alignment import Reach, read_reach
 from rltrace.trace.read.processes import RunProcesses, roles_of_parents
 from rltrace.trace.read.segment_batches import (

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rltrace.trace import bounds
 from rltrace.trace.arrow_header import (
     FLOAT_PRECISION,
     PREFIX_BYTES,
@@ -28,6 +27,7 @@ from rltrace.trace.arrow_header import (
     TYPE_FLOAT,
     TYPE_INT,
 )
+from rltrace.trace.read import bounds
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
 Columns = list[NDArray[Any]]  # an array for each column of the table

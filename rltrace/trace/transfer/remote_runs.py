@@ -16,10 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rltrace.trace import bounds, run_dir
+from rltrace.trace import run_dir
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.metadata_validation import folder_of_runs
+from rltrace.trace.read import bounds
 from rltrace.trace.read.clock_alignment import SHIPPED
 from rltrace.trace.safe_open import alone
 from rltrace.trace.schema import TABLES

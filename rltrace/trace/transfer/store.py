@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rltrace.trace import bounds
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.read import bounds
 from rltrace.trace.run_dir import CLOCKS, ENDS, NAMES, NODES, PROBLEMS, PROCESS
 from rltrace.trace.safe_open import opened, opener
 from rltrace.trace.schema import TABLES

@@ -45,7 +45,6 @@ _QUERY = re.compile(
     "most_s",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="End it after so long.  [default: 60 for a run from elsewhere]",
 )
 @asks_of_a_part
 def query(

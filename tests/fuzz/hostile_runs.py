@@ -41,6 +41,18 @@ _EXTREMES: dict[str, tuple[float, ...]] = {
 }
 
 
+TELLS_PEAK = """
+import re, sys
+from rltrace.entry import main
+told = open(sys.argv.pop(1), "w")
+try:
+    main()
+finally:
+    told.write(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+"""
+"""A command that writes down the most memory it had, kB; `ru_maxrss` begins with its parent's."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a command did; `wrong` says what is not right, and is empty where all is."""
@@ -100,7 +112,8 @@ def tried(seed: int, good: Path, folder: Path) -> Outcome:
 
 
 def _measured(seed: int, what: str, command: list[str], folder: Path) -> Outcome:
-    words = [sys.executable, "-m", "rltrace", *command]
+    (folder / "peak").touch()
+    words = [sys.executable, "-c", TELLS_PEAK, folder / "peak", *command]
     with open(folder / "err", "w+b") as err, open(folder / "out", "w+b") as out:
         child = subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL, stdout=out,
                                  stderr=err)  # fmt: skip
@@ -110,7 +123,9 @@ def _measured(seed: int, what: str, command: list[str], folder: Path) -> Outcome
         child.returncode = code = os.waitstatus_to_exitcode(status)
         err.seek(0)
         said = err.read().decode("utf-8", "replace")
-    cpu_s, peak_mb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    cpu_s = usage.ru_utime + usage.ru_stime
+    told = (folder / "peak").read_text()  # empty where it was killed
+    peak_mb = int(told) / 1024 if told else usage.ru_maxrss / 1024
     wrong = []
     if code not in CODES:
         wrong.append(f"exit code {code}: {said.strip()[-200:]}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,7 @@ from rltrace.testing.inside.trace import (
 )
 from rltrace.testing.inside.trace import RunFollower as Follower
 from rltrace.testing.inside.trace import compaction_compact as compact
-
-_PEAK = """
-import resource, sys
-from rltrace.entry import main
-try:
-    main()
-finally:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, file=sys.stderr)
-"""
+from tests.fuzz.hostile_runs import TELLS_PEAK
 
 
 @pytest.fixture
@@ -53,12 +46,13 @@ def run(tmp_path: Path) -> Path:
 
 def command(*words: object) -> tuple[int, str, float, float]:
     """Exit code, what stands on stderr, seconds of CPU and MB of the most memory of a command."""
-    done = subprocess.run(
-        [sys.executable, "-c", _PEAK, *map(str, words)], capture_output=True, text=True, check=False
-    )
-    *said, last = done.stderr.strip().splitlines()
-    cpu_s, peak_mb = map(float, last.split())
-    return done.returncode, "\n".join(said), cpu_s, peak_mb
+    with tempfile.NamedTemporaryFile("r") as peak:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        whole = [sys.executable, "-c", TELLS_PEAK, peak.name, *map(str, words)]
+        done = subprocess.run(whole, capture_output=True, text=True, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return done.returncode, done.stderr.strip(), cpu_s, int(peak.read()) / 1024
 
 
 def segment_of(run: Path, table: str) -> Path:

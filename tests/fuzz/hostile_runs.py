@@ -268,17 +268,18 @@ def _many_batches(run: Path, randomness: random.Random) -> str:
               for i, field in enumerate(schema)]  # fmt: skip
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
-        head = sink.tell()
+        writer.write_batch(pa.record_batch(arrays, schema))
+        first = sink.tell()
         writer.write_batch(pa.record_batch(arrays, schema))
         end = sink.tell()
     raw = sink.getvalue().to_pybytes()
-    message = raw[head:end]
+    head, message = 2 * first - end, raw[first:end]  # the schema goes out with the first batch
     times = min(200_000, (64 << 20) // max(1, len(message)) + 1)
     files = randomness.choice((1, 3))
     for number in range(files):
         with open(path.with_name(path.name.replace(".0.", f".{number}.")), "wb") as file:
             file.write(raw[:head])
-            body = len(message) - message.rstrip(b"\\0").__len__()
+            body = len(message) - len(message.rstrip(b"\0"))
             for _ in range(times):
                 if value == 0 and body > 1 << 16:
                     file.write(message[: len(message) - body])

@@ -122,11 +122,12 @@ def batches(columns: int, count: int, value: int) -> tuple[bytes, bytes]:
     arrays = [pa.array(np.full(count, v), f.type) for v, f in zip(values, schema, strict=True)]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
-        head = sink.tell()
+        writer.write_batch(pa.record_batch(arrays, schema))
+        first = sink.tell()
         writer.write_batch(pa.record_batch(arrays, schema))
         end = sink.tell()
     data = sink.getvalue().to_pybytes()
-    return data[:head], data[head:end]
+    return data[: 2 * first - end], data[first:end]  # the schema goes out with the first batch
 
 
 ALL = len(SPANS.columns)

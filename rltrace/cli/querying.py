@@ -40,12 +40,7 @@ _QUERY = re.compile(
 @click.option("--csv", "as_csv", is_flag=True)
 @click.option("--list", "wanted", flag_value="list")
 @click.option("--show", "wanted", flag_value="show")
-@click.option(
-    "--timeout",
-    "most_s",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-)
+@click.option("--timeout", "most_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 @asks_of_a_part
 def query(
     words: tuple[str, ...],

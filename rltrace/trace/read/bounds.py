@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import suppress
 
 RAISED_BY = "RLTRACE_BOUNDS"
 _MOST_RAISED = 10_000
@@ -57,8 +58,9 @@ def hold_memory(run_bytes: int = 0) -> None:
     if most > max(_held, default=0):
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         if hard == resource.RLIM_INFINITY or most < hard:
-            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
-            _held[:] = [most]
+            with suppress(OSError, ValueError):  # a system that has no such limit
+                resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+                _held[:] = [most]
 
 
 def hold_more(run_bytes: int) -> None:
@@ -77,7 +79,7 @@ def let_go() -> None:
 
 def of_duckdb() -> dict[str, str]:
     """What a database is told of it before it starts."""
-    if not _held:
+    if not _held or _held[0] > 2 * _MEMORY_BYTES:  # then by itself, of the memory that there is
         return {}
     room = round(_held[0] * _ROOM_OF_DUCKDB)
     return {"memory_limit": f"{room}B", "max_temp_directory_size": f"{_SPILLED * room}B"}

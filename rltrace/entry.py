@@ -22,6 +22,9 @@ else:
 TRACEBACK = "RLTRACE_TRACEBACK"
 """A variable that has a mistake of ours shown whole."""
 
+_JOBS = ("wrap", "experiment", "sync", "doctor")
+"""Commands that start a user's programs, or load them: these may take what they like."""
+
 _interrupted = False
 _over = False  # the command has come to its end, which Ctrl-C no longer changes
 
@@ -69,6 +72,10 @@ def ended(command: Callable[[], object], interrupt: Any = None) -> NoReturn:
 
 def _command() -> object:
     gc.set_threshold(50_000, 20, 20)  # what a command makes it needs: looked through less often
+    if sys.argv[1:2] and sys.argv[1] not in _JOBS:
+        from rltrace.trace.read.bounds import hold_memory
+
+        hold_memory()
     from rltrace.cli import main as commands
 
     return commands.main(prog_name="rltrace", standalone_mode=False)

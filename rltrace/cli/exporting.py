@@ -65,11 +65,13 @@ def _show(path: Path, folder: Path, browser: bool) -> None:
     import webbrowser
 
     from rltrace.report.perfetto.serving import serving
+    from rltrace.trace.read.bounds import let_go
 
     with serving(path, folder) as address:
         options.say(address, err=True)  # a line of its own, to be copied whole
         options.say("Ctrl-C ends it", err=True)
         if browser:
+            let_go()
             webbrowser.open(address)
         try:
             Event().wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -15,14 +16,17 @@ import click
 from rltrace.cli.manual import command, offered_questions
 from rltrace.cli.options import JSON, asks_of_a_part, one_form, print_json, run_path
 from rltrace.cli.output import console, working
-from rltrace.trace.errors import WrongUsage
+from rltrace.hooks.recorder import to_stderr
+from rltrace.trace.errors import CANNOT_TELL, INTERRUPTED, RltraceError, WrongUsage
+from rltrace.trace.metadata_validation import is_of_here
+from rltrace.trace.read.bounds import FOREIGN_QUERY_S
 
 if TYPE_CHECKING:
     from rltrace.analysis.timeline.analysed_part import StepSelection
     from rltrace.trace.read.run import OpenedRun
 
 _MOST_WORDS = 2
-_AGAIN_S = 0.1
+_AGAIN_S, _ENDS_WITHIN_S = 0.1, 5.0
 _QUERY = re.compile(
     r"\s*(@|\(|/\*|(select|from|with|values|table|describe|summarize|show|pivot|unpivot|explain)[\s(])",
     re.IGNORECASE,
@@ -36,11 +40,13 @@ _QUERY = re.compile(
 @click.option("--csv", "as_csv", is_flag=True)
 @click.option("--list", "wanted", flag_value="list")
 @click.option("--show", "wanted", flag_value="show")
+@click.option("--timeout", "most_s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS")
 @asks_of_a_part
 def query(
     words: tuple[str, ...],
     as_json: bool,
     as_csv: bool,
+    most_s: float | None,
     part: StepSelection | None,
     wanted: str | None,
 ) -> None:
@@ -74,7 +80,9 @@ def query(
             from rltrace.analysis.timeline.analysed_part import narrow
 
             narrow(opened, part)
-        _answer(asked, opened, as_json, as_csv)
+        if most_s is None and not is_of_here(opened.meta):
+            most_s = FOREIGN_QUERY_S
+        _answer(asked, opened, as_json, as_csv, most_s)
 
 
 def _told_apart(words: tuple[str, ...]) -> tuple[str | None, str | None]:
@@ -131,7 +139,7 @@ def _opened(run: Path | None) -> OpenedRun:
     return opened
 
 
-def _answer(sql: str, opened: OpenedRun, as_json: bool, as_csv: bool) -> None:
+def _answer(sql: str, opened: OpenedRun, as_json: bool, as_csv: bool, most_s: float | None) -> None:
     from rltrace.report.formats import query_output
 
     _one_statement(sql)
@@ -145,17 +153,26 @@ def _answer(sql: str, opened: OpenedRun, as_json: bool, as_csv: bool) -> None:
         else:
             query_output.render(relation, console())
 
-    _interruptible(opened, answer)
+    _interruptible(opened, answer, most_s)
 
 
-def _interruptible(run: OpenedRun, work: Callable[[], None]) -> None:
-    """Works in a thread of its own: in the main one DuckDB does not always hear of Ctrl-C."""
+def _interruptible(run: OpenedRun, work: Callable[[], None], most_s: float | None) -> None:
+    """Works in a thread of its own, for so long: in the main one DuckDB does not always hear of
+    Ctrl-C. Errors: `RltraceError` (cannot tell) where it takes longer."""
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(work)
+        said = f"this took more than {most_s or 0:g} s: --timeout allows more"
+        why = RltraceError(said, CANNOT_TELL)
         try:
-            done.result()
+            if not wait([done], most_s).not_done:
+                return done.result()
         except KeyboardInterrupt:
-            while not done.done():  # a query that has not begun yet hears of none
-                run.interrupt()
-                wait([done], _AGAIN_S)
-            raise
+            why = RltraceError("interrupted", INTERRUPTED)
+        ends_s = time.monotonic() + _ENDS_WITHIN_S
+        while not done.done():  # a query that has not begun yet hears of none
+            run.interrupt()
+            wait([done], _AGAIN_S)
+            if time.monotonic() > ends_s:  # it is no query any more that takes so long
+                to_stderr(str(why))
+                os._exit(why.exit_code)
+        raise why

@@ -6,7 +6,7 @@ import codecs
 import gzip
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from rltrace.adapters.log_table import LogRecord, is_real_ns, whole
 from rltrace.trace.errors import RltraceError
+from rltrace.trace.read import bounds
 from rltrace.trace.untrusted_files import open_given
 
 
@@ -113,6 +114,16 @@ LONGEST_LINE = 1 << 22
 """Characters: a record of a thousand metrics has 50 thousand."""
 
 
+def too_long(what: str) -> RltraceError:
+    return RltraceError(f"the log is too long, {what}: {bounds.RAISED_BY}=4 allows four times that")
+
+
+def check_many(records: Sized) -> None:
+    """Errors: `RltraceError` for more steps than a log may tell of."""
+    if len(records) > bounds.MOST_STEPS:
+        raise too_long(f"more than {bounds.MOST_STEPS:,} records")
+
+
 @dataclass
 class Counted:
     count: int = 0
@@ -137,15 +148,19 @@ class Lines:
         self.too_long: list[int] = []
 
     def __iter__(self) -> Iterator[str]:
-        number = 0
+        number = characters = 0
         while line := self._text.readline(LONGEST_LINE):
             number += 1
+            characters += len(line)
+            if number > bounds.MOST_LINES or characters > bounds.MOST_TOTAL_BYTES:
+                raise too_long(f"{number:,} lines of {characters:,} characters")
             if len(line) < LONGEST_LINE or line.endswith("\n"):
                 yield line
                 continue
             self.too_long.append(number)
-            while line and not line.endswith("\n"):
+            while line and not line.endswith("\n") and characters <= bounds.MOST_TOTAL_BYTES:
                 line = self._text.readline(LONGEST_LINE)
+                characters += len(line)
             yield "\n"
 
 

@@ -148,11 +148,6 @@ class _Server(BoundedServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), handler)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        error = sys.exc_info()[1]
-        if not isinstance(error, ConnectionError):  # whoever asked did not wait for the answer
-            print(f"rltrace: a scrape failed: {error!r}", file=sys.stderr)
-
 
 def _handler(exporter: Exporter, only_here: bool) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
@@ -161,7 +156,7 @@ def _handler(exporter: Exporter, only_here: bool) -> type[BaseHTTPRequestHandler
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if only_here and not names_loopback(self.headers.get("Host")):
+            if only_here and not names_loopback(self.headers):
                 self._answer(403, "this address answers to localhost only: see --host\n")
             elif path == PATH:
                 self._answer(200, exporter.text(), CONTENT_TYPE)

@@ -9,7 +9,9 @@ CANNOT_TELL = 3
 UNREADABLE = 4
 OUR_MISTAKE = 70  # as in `sysexits.h`; no build takes it for an answer
 INTERRUPTED = 128 + 2  # what a shell says of a program that Ctrl-C ended
-NO_MEMORY = "this takes more memory than there is: ask of fewer steps"
+NO_MEMORY = (
+    "this takes more memory than a command may have: ask of fewer steps, or set RLTRACE_BOUNDS=4"
+)
 
 
 def did_you_mean(said: str, *known: str) -> str:

@@ -15,18 +15,17 @@ from typing import Any
 from rltrace.trace.clock import node_id
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.job_exceptions import contained
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.run_dir import READ_FROM, RUN_FILE, holds_run, write_json
 from rltrace.trace.schema import SCHEMA_VERSION
 from rltrace.trace.untrusted_files import parsed, read_own
-
-_MOST = 1 << 62  # so that two of them can be added
 
 Kind = Callable[[object], bool]
 
 
 def is_whole(value: object) -> bool:
     """Whether it is an integer that a column of times can hold."""
-    return isinstance(value, int) and not isinstance(value, bool) and -_MOST < value < _MOST
+    return isinstance(value, int) and not isinstance(value, bool) and -EVER_NS < value < EVER_NS
 
 
 def whole_text(text: str) -> str:
@@ -42,7 +41,7 @@ def _is_numbers(value: object) -> bool:
     if not isinstance(value, dict):
         return False
     numbers = [v for v in value.values() if isinstance(v, int | float) and not isinstance(v, bool)]
-    return len(numbers) == len(value) and all(-_MOST < v < _MOST for v in numbers)
+    return len(numbers) == len(value) and all(-EVER_NS < v < EVER_NS for v in numbers)
 
 
 def _is_clock(value: object) -> bool:
@@ -173,10 +172,15 @@ def read_described(path: str) -> dict[str, Any]:
     return described(read_run_json(path), path)
 
 
+def is_of_here(told: dict[str, Any]) -> bool:
+    """Whether this node recorded a run, since it was started."""
+    return told.get("node") == node_id()
+
+
 def now_ns(told: dict[str, Any]) -> int:
     """Now on a run's time line (Unix ns); where it began, a clock that was set moves nothing."""
     real, monotonic = told.get("start_real_ns"), told.get("start_monotonic_ns")
-    if told.get("node") != node_id() or not isinstance(real, int) or not isinstance(monotonic, int):
+    if not is_of_here(told) or not isinstance(real, int) or not isinstance(monotonic, int):
         return time.time_ns()
     return real + time.monotonic_ns() - monotonic
 

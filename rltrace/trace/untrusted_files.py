@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.read import bounds
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,8 +33,8 @@ else:
 
 
 FOLLOW_VARIABLE = "RLTRACE_FOLLOW_LINKS"  # 1: links in a run's directory are followed
-MOST_TEXT_BYTES = 256 << 20  # 20,000 names of a kilobyte have a tenth of it
 NO_PLAIN_FILE = "no plain file of the run: ignored"  # a link, a pipe, a device or a folder
+_DEEPEST = 2  # folders in a run: parquet, and its tables
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # else opening a pipe waits for its writer
 
 
@@ -70,6 +71,35 @@ def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Pa
     return plain, others
 
 
+def weigh(run: str | Path) -> int:
+    """The bytes that a run's files take of the disk. Errors: `RltraceError` for a run of more files
+    or bytes than are read."""
+    top, counts, size, disk = os.path.realpath(run), dict[str, int](), 0, 0
+    folders = [(top, 0)]
+    for folder, depth in folders:  # which grows
+        for entry in entries(folder):
+            with suppress(OSError):  # deleted a moment ago
+                if entry.is_dir(follow_symlinks=False):
+                    folders += [(entry.path, depth + 1)] * (depth < _DEEPEST)
+                    continue
+                status = entry.stat(follow_symlinks=False)
+                if status.st_size <= bounds.MOST_SEGMENT_BYTES:  # no larger one is read whole
+                    size += status.st_size
+                disk += 512 * status.st_blocks
+            counts[folder] = counts.get(folder, 0) + 1
+        if sum(counts.values()) + len(folders) > bounds.MOST_FILES:
+            raise _too_large(run, f"{bounds.MOST_FILES:,} files")
+    if counts.get(f"{top}/process", 0) > bounds.MOST_PROCESSES:
+        raise _too_large(run, f"{bounds.MOST_PROCESSES:,} processes")
+    if size > (most := bounds.MOST_TOTAL_BYTES + bounds.OF_DISK * disk):
+        raise _too_large(run, f"{most >> 20:,} MiB on so little of the disk")
+    return disk
+
+
+def _too_large(run: str | Path, what: str) -> RltraceError:
+    return RltraceError(f"{run} has more than {what}: {bounds.RAISED_BY}=4 allows four times that")
+
+
 def open_own(path: str | Path) -> tuple[int, os.stat_result]:
     """A descriptor to read a plain file by, and its status. Errors: OSError."""
     try:
@@ -85,12 +115,11 @@ def open_own(path: str | Path) -> tuple[int, os.stat_result]:
     return file, status
 
 
-def read_own(path: str | Path, begin: int = 0) -> bytes:
-    """What a text holds from byte `begin` on. Errors: OSError, also beyond `MOST_TEXT_BYTES`."""
+def read_own(path: str | Path, begin: int = 0, most: int = bounds.MOST_TEXT_BYTES) -> bytes:
+    """What a text holds from byte `begin` on. Errors: OSError, also beyond `most` bytes."""
     file, status = open_own(path)
     with open(file, "rb") as opened:
-        if status.st_size - begin > MOST_TEXT_BYTES:
-            raise OSError(errno.EFBIG, f"larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
+        _check_length(path, status.st_size - begin, most)
         opened.seek(begin)
         return opened.read(max(0, status.st_size - begin))  # as much room is made for it
 
@@ -146,25 +175,35 @@ _KINDS: _Kinds = (
 
 def open_given(path: str | Path) -> BinaryIO:
     """A file, open to be read, more than once. Errors: OSError, which says what else it is."""
-    _check(path, os.stat(path).st_mode)
+    status = os.stat(path)
+    _check(path, status.st_mode)
+    most = bounds.MOST_GIVEN_BYTES + bounds.OF_DISK * 512 * status.st_blocks
+    _check_length(path, status.st_size, most)
     return open(path, "rb")
 
 
-def read_given(path: str | Path) -> bytes:
-    """What a file holds, or a pipe of the shell's (`<(...)`, /dev/stdin). Errors: OSError."""
+def read_given(path: str | Path, most: int = bounds.MOST_TOTAL_BYTES) -> bytes:
+    """What a file holds, or a pipe of the shell's (`<(...)`, /dev/stdin), of `most` bytes. Errors:
+    OSError, also if too long."""
     mode = os.stat(path).st_mode
     # A pipe in no folder: whoever made it has opened both its ends.
     if not (stat.S_ISFIFO(mode) and not os.path.exists(os.path.realpath(path))):
         _check(path, mode)
     with open(path, "rb") as file:
-        return file.read()
+        _check_length(path, os.fstat(file.fileno()).st_size, most)  # before there is room for it
+        data = file.read(most + 1)
+    _check_length(path, len(data), most)
+    return data
 
 
 def text_given(path: str | Path) -> str:
     """The same as a text. Errors: OSError, also if too long; UnicodeDecodeError (ValueError)."""
-    if os.stat(path).st_size > MOST_TEXT_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {MOST_TEXT_BYTES >> 20} MiB", str(path))
-    return read_given(path).decode("utf-8")
+    return read_given(path, bounds.MOST_TEXT_BYTES).decode("utf-8")
+
+
+def _check_length(path: str | Path, length: int, most: int = bounds.MOST_TEXT_BYTES) -> None:
+    if length > most:
+        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
 
 
 def _check(path: str | Path, mode: int, kinds: _Kinds = _KINDS) -> None:
@@ -243,8 +282,6 @@ def open_as_it_is(path: str | Path) -> BinaryIO | None:
 NONSENSE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What it may raise to take what comes from elsewhere for what it should be."""
 
-MOST_UNPACKED_BYTES = 1 << 30  # a thousandth of it on disk can unpack to all of a machine's memory
-MOST_UNPACKED_VALUES = 1 << 25  # of JSON: each takes some 60 bytes, and three of the text
 _MOST_BITS = 1024
 _GZIP = b"\x1f\x8b"
 
@@ -317,7 +354,7 @@ def unpacked(data: bytes) -> bytes:
     if not data.startswith(_GZIP):
         return data
     parts: list[bytes] = []
-    left = MOST_UNPACKED_BYTES
+    left = bounds.MOST_UNPACKED_BYTES
     try:
         while data:  # members, one after the other
             member = zlib.decompressobj(wbits=31)
@@ -330,6 +367,6 @@ def unpacked(data: bytes) -> bytes:
     except zlib.error:
         raise ValueError("its compressed data is damaged") from None
     whole = b"".join(parts)
-    if sum(map(whole.count, (b"{", b"[", b","))) > MOST_UNPACKED_VALUES:
+    if sum(map(whole.count, (b"{", b"[", b","))) > bounds.MOST_UNPACKED_VALUES:
         raise ValueError("its compressed data has too many values: unpack it first")
     return whole

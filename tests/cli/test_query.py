@@ -11,7 +11,7 @@ import pytest
 
 import rltrace
 from rltrace.testing.inside.hooks import identify
-from rltrace.testing.inside.trace import RltraceError
+from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError, update_run_json
 from tests.cli.conftest import invoke
 
 
@@ -185,3 +185,22 @@ def test_a_sample_is_found_by_the_id_that_its_job_gave_it(run: Path) -> None:
     known = identify("3/2")
     result = invoke("query", run, "SELECT id_of('3/2') AS number", "--json")
     assert json.loads(result.output) == [{"number": known}]
+
+
+_ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+
+
+def test_a_query_ends_when_its_time_is_over(run: Path) -> None:
+    result = invoke("query", run, _ENDLESS, "--timeout", "0.3")
+    assert (result.exit_code, result.stdout) == (CANNOT_TELL, "")
+
+
+def test_a_query_of_a_run_from_elsewhere_has_a_limit(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rltrace.cli.querying.FOREIGN_QUERY_S", 0.3)
+    foreign = tmp_path / "foreign"
+    shutil.copytree(run, foreign)
+    update_run_json(str(foreign), node="another")
+    assert invoke("query", foreign, _ENDLESS).exit_code == CANNOT_TELL
+    assert invoke("query", foreign, "SELECT 1").exit_code == 0

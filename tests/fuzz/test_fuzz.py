@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rltrace.testing.inside.importers import chrome_read as read_chrome
 from rltrace.testing.inside.report import torch_profile
-from rltrace.testing.inside.trace import SPANS, GrowingSegment, RltraceError, segments_in
+from rltrace.testing.inside.trace import SPANS, GrowingSegment, RltraceError, bounds, segments_in
 from rltrace.testing.inside.trace import untrusted_files as texts
 from tests.fuzz.mutations import mutated
 from tests.fuzz.of_logs import MAPPING
@@ -107,7 +107,7 @@ def test_rows_that_are_promised_and_not_there_take_no_memory(promised: int, tmp_
 def test_what_unpacks_to_far_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(texts, "MOST_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(bounds, "MOST_UNPACKED_BYTES", 1 << 20)
     path = put(tmp_path / "bomb.json.gz", gzip.compress(b" " * (1 << 24)))
     mapping = put(tmp_path / "map.toml", MAPPING)
     with pytest.raises(RltraceError, match="too large: unpack it first"):

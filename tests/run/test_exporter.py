@@ -6,11 +6,13 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import sys
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -115,27 +117,62 @@ def test_who_listens_for_everybody_answers_to_any_name(run: Path) -> None:
     assert served(run, lambda url: asked_by("trainer-0.example", url), host="0.0.0.0") == [200]
 
 
-def test_who_asks_and_says_no_more_takes_no_place_for_long(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_clients_take_the_place_of_nobody_and_of_few_threads(run: Path) -> None:
     """A thread for each would be all that the job beside it may have."""
-    monkeypatch.setattr(loopback, "SILENCE_S", 1.0)
 
-    def ask(url: str) -> tuple[int, int]:
+    def ask(url: str) -> tuple[list[int], int]:
         where = urlsplit(url)
         place = (str(where.hostname), where.port or 0)
         before = threading.active_count()
-        silent = [socket.create_connection(place, timeout=PATIENCE_S) for _ in range(48)]
-        assert silent[-1].recv(1) == b""  # there is no room for it
+        slow = [socket.create_connection(place, timeout=PATIENCE_S) for _ in range(40)]
+        found = []
+        for letter in (b"G", b"E", b"T", b" "):
+            for one in slow:
+                with suppress(OSError):  # it was hung up on
+                    one.send(letter)
+            found.append(get(url)[0])
         threads = threading.active_count() - before
-        for one in silent:
-            assert one.recv(1) == b""
+        for one in slow:
             one.close()
-        return threads, get(url)[0]
+        return found, threads
 
-    ((threads, status),) = served(run, ask)
+    ((found, threads),) = served(run, ask)
+    assert found == [200] * 4
     assert threads <= loopback.MOST_AT_ONCE
-    assert status == 200
+
+
+def test_who_falls_silent_is_hung_up_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback, "SILENCE_S", 0.2)
+
+    def ask(url: str) -> bytes:
+        where = urlsplit(url)
+        place = (str(where.hostname), where.port or 0)
+        with socket.create_connection(place, timeout=PATIENCE_S) as silent:
+            return silent.recv(1)
+
+    assert served(run, ask) == [b""]
+
+
+def test_who_hangs_up_prints_nothing_and_who_names_two_hosts_is_refused(
+    run: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def ask(url: str) -> bytes:
+        where = urlsplit(url)
+        place = (str(where.hostname), where.port or 0)
+        for _ in range(4):
+            with socket.create_connection(place, timeout=PATIENCE_S) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with socket.create_connection(place, timeout=PATIENCE_S) as one:
+            hosts = b"Host: localhost\r\nHost: evil.example\r\n"
+            one.sendall(b"GET /metrics HTTP/1.1\r\n" + hosts + b"\r\n")
+            return one.recv(64)
+
+    (said,) = served(run, ask)
+    assert said.split()[1] == b"403"
+    printed = capfd.readouterr()
+    assert "Traceback" not in printed.err
+    assert "failed" not in printed.err
 
 
 def test_it_listens_on_ipv6(run: Path) -> None:

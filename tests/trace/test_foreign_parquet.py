@@ -14,11 +14,11 @@ from pyarrow import parquet
 
 import rltrace
 from rltrace.testing.handmade_runs import process, run_of, turns
+from rltrace.testing.inside.trace import MOST_SMALL_ROWS, RltraceError, delete_segments
 from rltrace.testing.inside.trace import OpenedRun as Run
-from rltrace.testing.inside.trace import RltraceError, delete_segments
 from rltrace.testing.inside.trace import RunFollower as Follower
 from rltrace.testing.inside.trace import compaction_compact as compact
-from rltrace.trace.compact.stored_rows import MOST_SMALL_ROWS, check_stated
+from rltrace.trace.compact.stored_rows import check_stated
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a name with two texts": (lambda run: with_names(run, [0, 0], ["a", "b"]), "holds no names"),
     "a text of no name": (lambda run: with_names(run, [0, None], ["a", "b"]), "holds no names"),
     "a text that is a list": (lambda run: with_names(run, [0], [["a"]]), "names"),
-    "texts beyond memory": (long_texts, "longer than 256 MiB"),
+    "texts beyond memory": (long_texts, "longer than 64 MiB"),
     "a file a thousand times": (lambda run: with_files(run, lambda it: it * 1000), "cannot be rea"),
 }
 
@@ -142,9 +142,9 @@ def test_what_is_no_table_is_refused_by_all_who_read_it(run: Path, damage: str) 
 def test_many_rows_are_read_where_their_file_is_as_large(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     file.write_bytes(bytes(1 << 20))
-    check_stated(MOST_SMALL_ROWS + (16 << 20), [file])
+    check_stated(MOST_SMALL_ROWS + (2 << 20), [file])
     with pytest.raises(RltraceError, match="is no table"):
-        check_stated(MOST_SMALL_ROWS + (16 << 20) + 1, [file])
+        check_stated(MOST_SMALL_ROWS + (2 << 20) + 1, [file])
 
 
 ODD = {1: 2**31 - 1, 3: -(2**31)}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.testing.inside.trace import (
+    MOST_UNPACKED_VALUES,
     OK,
     UNREADABLE,
     WRONG_USAGE,
@@ -17,7 +18,6 @@ from rltrace.testing.inside.trace import (
     visible_lines,
 )
 from rltrace.trace.untrusted_files import (
-    MOST_UNPACKED_VALUES,
     toml_given,
     unpacked,
     write_given,

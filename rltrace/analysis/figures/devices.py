@@ -20,8 +20,8 @@ from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, run_bef
 from rltrace.analysis.timeline.process_intervals import Activity
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.trace.job_devices import AGENT, cores_of, held_devices, listed
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.processes import TracedProcess
-from rltrace.trace.read.row_filters import EVER_NS
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.vocabulary import Stage
 

@@ -24,7 +24,7 @@ import numpy as np
 from rltrace.analysis.figures.devices import CORE, count_devices, framework_of
 from rltrace.analysis.fixes.job_settings import Difference, current_settings, differing
 from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
-from rltrace.analysis.gate.paired_steps import RunSeries, series_of
+from rltrace.analysis.gate.paired_steps import MOST_STEPS, RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT, cores_of
@@ -34,7 +34,6 @@ from rltrace.trace.untrusted_files import packaged_toml, text_given, write_given
 FORMAT = "rltrace-baseline"
 SCHEMA = 1
 MOST_RUNS = 40
-_MOST_BYTES = 64 << 20
 _LEAST, _MOST = 1e-12, 1e18  # of a figure that is not 0: beyond are no seconds, tokens or bytes
 VERSIONS = ("framework version", "python")  # may be the very change that is judged: only told
 
@@ -108,8 +107,6 @@ def _plain(column: Any) -> list[float | int | None]:
 def read_baseline(path: Path) -> Baseline:
     """Errors: `RltraceError` where the file is no baseline, damaged, or of another schema."""
     try:
-        if (size := path.stat().st_size) > _MOST_BYTES:
-            raise RltraceError(f"{path} is no baseline: it has {size:,} bytes")
         data = json.loads(text_given(path))
     except OSError as error:
         raise RltraceError(f"{path} cannot be read: {error.strerror}") from None
@@ -145,9 +142,11 @@ def _table(value: Any) -> dict[str, Any]:
 
 def _series(data: dict[str, Any]) -> RunSeries:
     columns = {str(name): np.array(col, np.float64) for name, col in data["columns"].items()}
+    if not data["steps"] or not all(type(step) is int and step >= 0 for step in data["steps"]):
+        raise ValueError("steps that are no whole numbers, or none")
     steps = np.array(data["steps"], np.int64)
-    if steps.ndim != 1 or not len(steps):
-        raise ValueError("a run without steps")
+    if len(steps) > MOST_STEPS:
+        raise ValueError(f"more than {MOST_STEPS:,} steps")
     for name, column in columns.items():
         if column.shape != steps.shape:
             raise ValueError(f"column {name} is not as long as the steps")

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from rltrace.analysis.timeline.steps import Steps, Window, steps_of
 from rltrace.trace.errors import CANNOT_TELL, WRONG_USAGE, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.processes import TracedProcess
-from rltrace.trace.read.row_filters import EVER_NS, Range, begun_again, of_one_rank, parts_of
+from rltrace.trace.read.row_filters import Range, begun_again, of_one_rank, parts_of
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import End, read_ends
 from rltrace.trace.run_dir import PROCESS_FAILED, RECORDING_STOPPED

@@ -29,7 +29,7 @@ from rltrace.importers.formats.printed_figures import (
     shown_value,
 )
 from rltrace.importers.formats.printed_settings import PrintedSettings
-from rltrace.importers.log_records import Counted, number, split
+from rltrace.importers.log_records import Counted, check_many, number, split
 
 _ELIDED = re.compile(r"(?:[,{]|\.)\s*(?:\.\.\.|…)")
 _HEADING = re.compile(r"\W*([A-Za-z][\w ]*?)\W*:?\W*")
@@ -387,6 +387,7 @@ class _Reader:
             step = self._counted
         kept = LogRecord(step, metrics, not_finite=infinite)
         self._records.append((record.form.framework, record.at, kept))
+        check_many(self._records)
 
 
 def _begun(line: str) -> Iterator[tuple[re.Match[str], PrintedForm]]:

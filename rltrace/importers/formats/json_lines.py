@@ -16,6 +16,7 @@ from rltrace.adapters.log_table import LogRecord, log_tables
 from rltrace.importers.log_records import (
     Log,
     check_filled,
+    check_many,
     first_of,
     joined,
     number,
@@ -60,6 +61,7 @@ def read(lines: Iterable[str]) -> tuple[list[LogRecord], list[str], Counter[str]
         record = _record(found, not_finite)
         if record is not None:
             records.append(record)
+            check_many(records)
         elif isinstance(found, dict) and (record := _record({"step": 0, **found}, Counter())):
             stepless.append((at, record))
         else:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rltrace.adapters.log_table import LogRecord, ns
 from rltrace.importers.formats.event_files import fields
-from rltrace.importers.log_records import Torn, split
+from rltrace.importers.log_records import Torn, check_many, split
 
 SUFFIX = ".wandb"  # what the name of every such file ends with
 
@@ -64,6 +64,7 @@ def _take(
     for field, value in fields(message):
         if field == _HISTORY:
             records.append(_row(value))
+            check_many(records)
         elif field == _CONFIG:
             _look_for(settings, value, said)
         elif field == _RUN:

@@ -76,7 +76,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answers, unless a page of another name found its way here (DNS rebinding)."""
-        if not names_loopback(self.headers.get("Host")):
+        if not names_loopback(self.headers):
             self.send_error(403)
         elif "\0" in unquote(self.path):  # no file has such a name, and Python would raise
             self.send_error(404)

@@ -152,9 +152,6 @@ def _written(
                 starts = steps[steps[:, 3] == process[np.argmax(count)], :2]
             parts = SortedParts(files, table, found, starts, folder, part_bytes, writer)
             tables[name], carried[name], taken[name] = parts.write(), parts.carried, found.taken
-            for column, below in parts.below.items():
-                said = f"{below:,} below zero, taken as unknown"
-                files.problem("negative-values", f"{name}.{column}", said)
         of_steps = {name: steps[:, i] for i, name in enumerate(STEP_COLUMNS)}
         writer.write(pa.table(of_steps), folder / STEPS_FILE)
         texts = list(files.names)

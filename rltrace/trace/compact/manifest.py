@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.metadata_validation import problem_of
-from rltrace.trace.read.row_filters import EVER_NS
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.run_dir import PARQUET
 from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES, SCHEMA_VERSION, TABLES
 from rltrace.trace.segment import STREAM
 from rltrace.trace.untrusted_files import own_files, parsed, read_own
 
-LOADING_PROBLEMS = ("torn-file", "no-process-file", "negative-values", "impossible-times")
+LOADING_PROBLEMS = ("torn-file", "no-process-file", "impossible-values", "impossible-times")
 """Problems that are seen when segments are read, and would be forgotten with them."""
 
 MANIFEST_FILE = "manifest.json"

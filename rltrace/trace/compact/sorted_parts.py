@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from rltrace.trace.compact.manifest import TablePart, Taken
 from rltrace.trace.compact.stored_rows import PROCESS
 from rltrace.trace.errors import RltraceError
-from rltrace.trace.read.row_filters import EVER_NS, end_what_was_left, make_unknown
+from rltrace.trace.read.bounds import EVER_NS
+from rltrace.trace.read.row_filters import end_what_was_left
 from rltrace.trace.read.run_files import Batches, SegmentBatch, segments_in
 from rltrace.trace.read.run_follower import SETTLED_NS
 from rltrace.trace.read.segment_batches import Columns, joined_numbered
@@ -41,7 +42,7 @@ CARRIED = "carried"
 
 
 class SortedParts:
-    """The parts of a table in `folder`, rows `carried` over their ends, counts `below` zero."""
+    """The parts of a table in `folder`, and rows `carried` over their ends."""
 
     def __init__(
         self,
@@ -57,7 +58,6 @@ class SortedParts:
         self._starts = starts  # (step, start_ns) of steps, in order
         self._part_bytes, self._writer = part_bytes, writer
         self.carried: list[Path] = []
-        self.below: dict[str, int] = {}
         self._names = [column.name for column in (*table.columns, PROCESS)]
         self._end = table.find("end_ns")
         self._kept: list[Columns] = []
@@ -87,10 +87,7 @@ class SortedParts:
                     parts[place].append(columns)
         for place in range(len(parts)):
             whole, parts[place] = parts[place], []
-            columns = joined_numbered(self._table, whole)
-            for column, below in make_unknown(self._table, columns):
-                self.below[column] = self.below.get(column, 0) + below
-            yield columns
+            yield self._files.possible(self._table, joined_numbered(self._table, whole))
 
     def _of_segment(
         self, segment: Surveyed, edges: list[int], near: set[int]

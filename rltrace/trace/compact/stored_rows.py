@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from rltrace.trace.compact.manifest import CompactManifest, segment_bytes
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.job_devices import hidden_devices
+from rltrace.trace.read import bounds
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.processes import TracedProcess
-from rltrace.trace.read.row_filters import EVER_NS
+from rltrace.trace.read.row_filters import COUNTS, ranges_of
 from rltrace.trace.read.run_files import RunFiles
 from rltrace.trace.read.segment_batches import Columns
 from rltrace.trace.schema import TABLES, Column
-from rltrace.trace.untrusted_files import MOST_TEXT_BYTES
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -161,11 +162,6 @@ def publish_names(database: duckdb.DuckDBPyConnection, ids: Mapping[str, int]) -
 # somebody else wrote has the types that they liked. Both are told by what the files say of
 # themselves before a row of them is read.
 
-MOST_SMALL_ROWS = 1 << 26
-ROWS_OF_BYTE = 16
-"""Rows of a table beyond `MOST_SMALL_ROWS` take a byte for each 16 at the least; real ones take 30
-times as much, as no two begin at the same distance."""
-
 PROCESS = Column("process", "i")
 
 _GLOB = re.compile(r"([*?\[])")
@@ -184,7 +180,7 @@ def rows_of(
     Errors: `RltraceError` for what is none of rltrace's; duckdb.Error for what is no Parquet."""
     check_rows(database, paths)
     check_columns(database, paths, columns)
-    ranges = {PROCESS.name: (0, processes - 1)}
+    ranges = {**ranges_of(columns), PROCESS.name: (0, processes - 1)}
     for i, column in enumerate(columns):
         if column.is_time:
             ranges[column.name] = (-EVER_NS if i else 1, EVER_NS - 1)
@@ -192,9 +188,15 @@ def rows_of(
     kept = " AND ".join(
         f'"{name}" BETWEEN {least} AND {most}'
         for name, (least, most) in ranges.items()
-        if name in odd
+        if name in odd and name not in COUNTS
     )
-    names = ", ".join(f'"{column.name}"' for column in columns)  # 0.1 wrote others, too
+    named = (f'"{column.name}"' for column in columns)  # 0.1 wrote others, too
+    names = ", ".join(
+        f"if({name} BETWEEN {ranges[of][0]} AND {ranges[of][1]}, {name}, -1) AS {name}"
+        if (of := name.strip('"')) in odd and of in COUNTS
+        else name
+        for name in named
+    )
     return f"(SELECT {names} FROM {parquet_of(paths)}{' WHERE ' if kept else ''}{kept})"
 
 
@@ -229,7 +231,9 @@ def check_rows(database: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> No
 
 def check_stated(rows: int, paths: Sequence[Path]) -> None:
     """Errors: `RltraceError` where these files cannot have so many rows."""
-    if rows > MOST_SMALL_ROWS + ROWS_OF_BYTE * sum(path.stat().st_size for path in paths):
+    if rows > bounds.MOST_SMALL_ROWS + bounds.ROWS_OF_BYTE * sum(
+        path.stat().st_size for path in paths
+    ):
         raise RltraceError(f"{paths[0]} is no table of rltrace: it states {rows:,} rows")
 
 
@@ -263,8 +267,8 @@ def names_in(database: duckdb.DuckDBPyConnection, path: Path) -> str:
     ).fetchall()[0]
     if is_odd:  # else every row that has the name would come as often as it has texts
         raise RltraceError(f"{path} holds no names")
-    if (held or 0) > MOST_TEXT_BYTES:
-        said = f"its texts are longer than {MOST_TEXT_BYTES >> 20} MiB"
+    if (held or 0) > bounds.MOST_TEXT_BYTES:
+        said = f"its texts are longer than {bounds.MOST_TEXT_BYTES >> 20} MiB"
         raise RltraceError(f"{path} is no table of rltrace: {said}")
     return f"SELECT id::INT AS id, text FROM {names}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from rltrace.trace.metadata_validation import is_whole, problem_of, whole_text
 from rltrace.trace.read.clock_alignment import NodeClock, align, pair_of, read_clock_files
-from rltrace.trace.read.row_filters import make_unknown, of_real_times
+from rltrace.trace.read.row_filters import of_possible_values, of_real_times
 from rltrace.trace.read.segment_batches import Columns
 from rltrace.trace.run_dir import CLOCKS, NAMES, RECORDING_STOPPED
 from rltrace.trace.schema import Table
@@ -62,13 +63,15 @@ def roles_of_parents(processes: Mapping[str, Facts]) -> dict[str, str]:
     under_pid: dict[tuple[str, ...], list[tuple[int, str]]] = defaultdict(list)
     for who, facts in processes.items():
         under_pid[_place(facts, "pid")].append((_start(facts), who))
-    found = {}
-    for who in processes:
-        ancestor: str | None = who
-        while ancestor is not None and not processes[ancestor].get("role"):
-            ancestor = _parent(processes[ancestor], processes, under_pid)
-        if ancestor not in (None, who):
-            found[who] = str(processes[ancestor]["role"])
+    for of_pid in under_pid.values():
+        of_pid.sort()
+    found: dict[str, str] = {}
+    for _, who in sorted((_start(facts), who) for who, facts in processes.items()):
+        if not processes[who].get("role"):  # its parent began before it: it is looked up by now
+            parent = _parent(processes[who], processes, under_pid)
+            role = processes.get(parent or "", {}).get("role") or found.get(parent or "")
+            if role:
+                found[who] = str(role)
     return found
 
 
@@ -82,8 +85,9 @@ def _parent(
     forked_from = str(child.get("forked_from"))
     if forked_from in processes and _start(processes[forked_from]) < start:
         return forked_from
-    before = [one for one in under_pid.get(_place(child, "ppid"), ()) if one[0] < start]
-    return max(before)[1] if before else None
+    there = under_pid.get(_place(child, "ppid"), ())
+    before = bisect_left(there, (start, ""))
+    return there[before - 1][1] if before else None
 
 
 def _place(facts: Facts, pid: str) -> tuple[str, ...]:
@@ -154,11 +158,11 @@ class RunProcesses(ABC):
             self.problem("impossible-times", f"{table.name} of {who}", said)
         return columns
 
-    def without_negative(self, table: Table, columns: Columns) -> Columns:
-        """The columns, with counts below zero unknown, which is told."""
-        for column, below in make_unknown(table, columns):
-            said = f"{below:,} below zero, taken as unknown"
-            self.problem("negative-values", f"{table.name}.{column}", said)
+    def possible(self, table: Table, columns: Columns) -> Columns:
+        """What of the rows makes sense; what does not is told."""
+        columns, odd = of_possible_values(table, columns)
+        for (column, became), number in odd.items():
+            self.problem("impossible-values", f"{table.name}.{column}", f"{number:,} {became}")
         return columns
 
     def _align(self) -> list[str]:

@@ -9,7 +9,7 @@ later: else it was lost long before.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rltrace.trace import vocabulary
+from rltrace.trace.read.bounds import EVER_NS, LARGEST_COUNT, LARGEST_WHOLE
 from rltrace.trace.read.segment_batches import Columns
-from rltrace.trace.schema import CAPTURED_TOKENS, SPANS, TABLES, Table
+from rltrace.trace.schema import CAPTURED_TOKENS, SPANS, TABLES, Column, Table
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
     from rltrace.trace.compact.stored_rows import Stored
     from rltrace.trace.read.processes import TracedProcess
-
-EVER_NS = 1 << 62  # Unix ns of a moment in 2116: two can be subtracted and added
 
 
 def of_real_times(table: Table, columns: Columns) -> tuple[Columns, int]:
@@ -72,14 +72,40 @@ COUNTS = (
 )
 """Columns without values below zero, but -1 for an unknown one."""
 
+Odd = dict[tuple[str, str], int]  # column, and what became of its values: how many there are
 
-def make_unknown(table: Table, columns: Columns) -> Iterator[tuple[str, int]]:
-    """Replaces counts below zero by -1 in `columns`; gives the columns with some, and how many."""
-    for i, column in enumerate(table.columns):
-        if column.name in COUNTS and columns[i].min(initial=0) < -1:
-            below = columns[i] < -1
-            columns[i] = np.where(below, columns[i].dtype.type(-1), columns[i])
-            yield column.name, int(below.sum())
+
+def ranges_of(columns: Iterable[Column]) -> dict[str, tuple[int, int]]:
+    """The least and the most of columns beyond which a value makes no sense: codes, counts, and
+    whole numbers that are subtracted from each other."""
+    found = {}
+    for column in columns:
+        if column.codes:
+            found[column.name] = -1, len(getattr(vocabulary, column.codes)) - 1
+        elif column.name in COUNTS:
+            found[column.name] = -1, LARGEST_WHOLE if column.kind == "i" else LARGEST_COUNT
+        elif column.kind == "i" and not column.is_name:
+            found[column.name] = -LARGEST_WHOLE + 1, LARGEST_WHOLE - 1
+    return found
+
+
+def of_possible_values(table: Table, columns: Columns) -> tuple[Columns, Odd]:
+    """The rows that make sense, with counts that cannot be unknown (-1), and what was odd."""
+    odd: Odd = {}
+    columns = [*columns]
+    for name, (least, most) in ranges_of(table.columns).items():
+        values = columns[table.find(name)]
+        if values.min(initial=0) >= least and values.max(initial=0) <= most:
+            continue
+        bad = (values < least) | (values > most)
+        number = int(np.count_nonzero(bad))
+        if name in COUNTS:
+            columns[table.find(name)] = np.where(bad, values.dtype.type(-1), values)
+            odd[name, "no possible counts, taken as unknown"] = number
+        else:
+            columns = [values[~bad] for values in columns]
+            odd[name, "rows of no possible value, left out"] = number
+    return columns, odd
 
 
 OF_SAMPLES = ("trajectories", "rewards", CAPTURED_TOKENS.name)

@@ -19,8 +19,10 @@ from rltrace.trace import run_dir
 from rltrace.trace.compact.stored_rows import Stored, pattern_of, quoted, reading, unreadable
 from rltrace.trace.errors import WrongUsage
 from rltrace.trace.liveness import OUTLIVED, command_s, described_alive
+from rltrace.trace.read import bounds
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.clock_alignment import NodeClock, read_reach
-from rltrace.trace.read.row_filters import EVER_NS, Narrowed, Range, job_begins
+from rltrace.trace.read.row_filters import Narrowed, Range, job_begins
 from rltrace.trace.read.run_files import RunFiles
 from rltrace.trace.read.sql_views import (
     IN_WORDS,
@@ -238,7 +240,7 @@ class OpenedRun(Tables):
         import duckdb
 
         threads = min(os.cpu_count() or 1, 1 + self._stored.about_rows() // _ROWS_OF_THREAD)
-        database = duckdb.connect(config={"threads": threads})
+        database = duckdb.connect(config={"threads": threads, **bounds.of_duckdb()})
         # What spills goes where queries can read (`lock`): a name that leads nowhere else.
         database.execute(f"SET temp_directory = '.tmp-{os.urandom(8).hex()}'")
         database.execute("SET enable_progress_bar = false")  # it goes to where the answer goes

@@ -21,7 +21,8 @@ from rltrace.trace import run_dir
 from rltrace.trace.clock import monotonic_ns, node_id
 from rltrace.trace.compact.manifest import Taken, readable_manifest
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
-from rltrace.trace.metadata_validation import fitting, now_ns, problem_of
+from rltrace.trace.metadata_validation import fitting, is_of_here, now_ns, problem_of
+from rltrace.trace.read import bounds
 from rltrace.trace.read.processes import RunProcesses, roles_of_parents
 from rltrace.trace.read.row_filters import end_what_was_left
 from rltrace.trace.read.segment_batches import (
@@ -30,6 +31,7 @@ from rltrace.trace.read.segment_batches import (
     NotASegment,
     Place,
     Stream,
+    is_hole,
     joined,
     joined_numbered,
     values_at,
@@ -43,6 +45,7 @@ from rltrace.trace.untrusted_files import (
     own_files,
     parsed,
     read_own,
+    weigh,
 )
 
 
@@ -56,6 +59,7 @@ class RunFiles(RunProcesses):
     """
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
+        bounds.hold_more(weigh(path) * is_of_here(meta))
         self.problems: list[dict[str, Any]] = []
         self.as_of_ns: int | None = None
         manifest = self.manifest = readable_manifest(path)
@@ -91,9 +95,10 @@ class RunFiles(RunProcesses):
             if len(stored[0]):
                 parts.append(self.numbered(table, batches.who, stored))
         columns = joined_numbered(table, parts)
+        columns = self.possible(table, columns)
         if name == SPANS.name:
             end_what_was_left(columns)
-        return self.without_negative(table, self._as_of(name, columns))
+        return self._as_of(name, columns)
 
     def _as_of(self, name: str, columns: Columns) -> Columns:
         """The rows that there were at `as_of_ns`; spans as they were."""
@@ -135,7 +140,8 @@ class RunFiles(RunProcesses):
     def problem(self, what: str, target: str, detail: str) -> None:
         """Adds a problem, unless it is known from when the run was compacted."""
         found = {"what": what, "target": target, "detail": detail}
-        if self.manifest is None or found not in self.manifest.problems:
+        is_new = self.manifest is None or found not in self.manifest.problems
+        if is_new and len(self.problems) < bounds.MOST_PROBLEMS:
             self.problems.append(found)
 
     def _read_facts(self) -> None:
@@ -180,7 +186,7 @@ class RunFiles(RunProcesses):
             except OSError as error:
                 self.problem("unreadable-file", target, str(error.strerror))
                 continue
-            for line in lines:
+            for line in lines[: bounds.MOST_PROBLEMS]:
                 try:
                     problem = {**self._dated(problem_of(parsed(line)), path.stem), "who": path.stem}
                     if "times" not in problem:
@@ -305,10 +311,10 @@ class Batches:
             stream = Stream(self.table)
             first = 0
             for place in stream.batches(file, status.st_size):
-                batch = SegmentBatch(file, self.table, place, first)
-                made = look(batch)
-                seen.append(SegmentBatch(file, self.table, place, first))
-                yield made
+                if not is_hole(file, self.table, place):
+                    made = look(SegmentBatch(file, self.table, place, first))
+                    seen.append(SegmentBatch(file, self.table, place, first))
+                    yield made
                 first += place.rows
             if not stream.end:
                 raise CutError("no schema" if status.st_size else "the file is empty")

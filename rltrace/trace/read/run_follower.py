@@ -29,7 +29,8 @@ from rltrace.trace.compact.manifest import CompactManifest, readable_manifest, s
 from rltrace.trace.compact.stored_rows import name_texts, table_columns
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.metadata_validation import PROCESS as PROCESS_KINDS
-from rltrace.trace.metadata_validation import fitting, problem_of, read_described
+from rltrace.trace.metadata_validation import fitting, is_of_here, problem_of, read_described
+from rltrace.trace.read import bounds
 from rltrace.trace.read.clock_alignment import Reach, read_reach
 from rltrace.trace.read.processes import RunProcesses, roles_of_parents
 from rltrace.trace.read.segment_batches import (
@@ -39,13 +40,14 @@ from rltrace.trace.read.segment_batches import (
     Place,
     Stream,
     dtype,
+    is_hole,
     joined,
     unknown,
     values_at,
 )
 from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.segment import STREAM
-from rltrace.trace.untrusted_files import FollowedLines, entries, open_own, parsed, read_own
+from rltrace.trace.untrusted_files import FollowedLines, entries, open_own, parsed, read_own, weigh
 
 _ALIGN_EVERY_S = 60.0
 
@@ -76,6 +78,7 @@ class RunFollower(RunProcesses):
 
     def __init__(self, path: Path) -> None:
         meta = read_described(str(path))
+        bounds.hold_more(weigh(path) * is_of_here(meta))
         manifest = readable_manifest(path)
         has_segments = any(segment_bytes(path, table) for table in EVENT_TABLES)
         self._manifest = None if has_segments else manifest
@@ -229,11 +232,10 @@ class RunFollower(RunProcesses):
         translated = [self.translated(table, who, columns) for who, columns in kept]
         numbers = [self.number_of(who) for who, _ in kept]
         self.recorded.update(numbers)
-        whole = self.without_negative(table, joined(table, translated))
-        named = dict(zip([c.name for c in table.columns], whole, strict=True))
         lengths = [len(columns[0]) for columns in translated]
-        named["process"] = np.repeat(np.array(numbers, np.int64), lengths)
-        return Rows(named)
+        process = np.repeat(np.array(numbers, np.int64), lengths)
+        whole = self.possible(table, [*joined(table, translated), process])
+        return Rows(dict(zip([*(c.name for c in table.columns), "process"], whole, strict=True)))
 
 
 _Slots = NDArray[np.int64]
@@ -341,6 +343,8 @@ class _FollowedBatch:
     def _begun(self, file: int, full: bool, final: bool) -> _Slots:
         """Slots stored since the last look, also in holes that a thread, held up, had claimed."""
         to_the_end = full or final
+        if not self._next and is_hole(file, self._table, self._place):
+            return self._holes
         again = self._gather(file, 0, self._holes) != 0
         found = [self._holes[again]]
         holes = [self._holes[~again]]

@@ -8,6 +8,7 @@ flatbuffers are little-endian, references are relative to where they stand).
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Iterator
@@ -26,10 +27,9 @@ from rltrace.trace.arrow_header import (
     TYPE_FLOAT,
     TYPE_INT,
 )
+from rltrace.trace.read import bounds
 from rltrace.trace.schema import WIDTH_BYTES, Table
 
-MOST_SEGMENT_BYTES = 1 << 30  # the writer begins another file after 64 MiB
-MOST_BATCH_ROWS = 1 << 22  # the writer gives 8,192 at most; a hole in a file is any number of rows
 Columns = list[NDArray[Any]]  # an array for each column of the table
 
 
@@ -62,15 +62,19 @@ class Stream:
         self.table = table
         self.end = 0
         self.is_cut = False
+        self._messages = 0
         self._kinds: tuple[tuple[str, str], ...] = ()
         self._columns: list[int] | None = None
         self._message = _Message(b"", 0)
 
     def batches(self, file: int, size: int) -> Iterator[Place]:
         """The batches that are new and whole in `size` bytes. Errors: `NotASegment`, OSError."""
-        if size > MOST_SEGMENT_BYTES:
-            raise NotASegment(f"larger than {MOST_SEGMENT_BYTES >> 30} GiB")
+        if size > bounds.MOST_SEGMENT_BYTES:
+            raise NotASegment(f"larger than {bounds.MOST_SEGMENT_BYTES >> 20} MiB")
         while True:
+            if self._messages > _FIRST_MESSAGES + size // bounds.LEAST_BATCH_BYTES:
+                raise NotASegment(f"more than {self._messages:,} batches")
+            self._messages += 1
             prefix = os.pread(file, min(PREFIX_BYTES, size - self.end), self.end)
             if len(prefix) < PREFIX_BYTES:
                 self.is_cut = bool(prefix.strip(b"\0"))
@@ -129,7 +133,9 @@ class Stream:
         # Each column has two buffers: a validity bitmap, which is empty, and the values.
         if len(nodes) != len(self._kinds) or len(buffers) != 2 * len(self._kinds):
             raise NotASegment("a batch of other columns than the schema's")
-        if not 0 <= rows <= MOST_BATCH_ROWS:
+        # Of columns that lack, or lie in one place, rows would take many times what the file does.
+        most = min(bounds.MOST_BATCH_ROWS, _ROWS_OF_BODY * body_bytes // self.table.row_bytes)
+        if not 0 <= rows <= most:
             raise NotASegment(f"a batch of {rows:,} rows")
         offsets = []
         for column, place in zip(self.table.columns, self._columns or (), strict=True):
@@ -144,6 +150,15 @@ class Stream:
                 raise NotASegment(f"a batch of {rows:,} rows that are not there")
             offsets.append(begin)
         return _Message(metadata, body_bytes, rows, tuple(offsets))
+
+
+def is_hole(file: int, table: Table, place: Place) -> bool:
+    """Whether no byte of a batch's first column was ever written: it has no row."""
+    begin, length = place.offsets[0], place.rows * WIDTH_BYTES[table.columns[0].kind]
+    try:
+        return os.lseek(file, begin, os.SEEK_DATA) >= begin + length
+    except OSError as error:  # there is nothing more, or this file system does not tell
+        return error.errno == errno.ENXIO
 
 
 def values_at(file: int, table: Table, place: Place, column: int, first: int, count: int) -> Any:
@@ -194,6 +209,8 @@ def _nothing(table: Table) -> Columns:
 
 MOST_METADATA_BYTES = 1 << 20  # of a message: a segment's schema has 1.5 kB
 _MOST_COLUMNS = 1000
+_FIRST_MESSAGES = 16
+_ROWS_OF_BODY = 4
 _LONGEST_NAME_BYTES = 1000
 _INT_KINDS = {8: "b", 32: "i", 64: "q"}
 _FLOAT_KINDS = {precision: kind for kind, precision in FLOAT_PRECISION.items()}

@@ -32,6 +32,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rltrace.trace.read.row_filters import OF_SAMPLES, table_of
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate, Outcome, Stage
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ GROUPED = (
 JOB_BEGINS = "job_begins"
 """Table: `since_ns`, `job`: when the job began, as number 0, and when it began again."""
 
+_SQL = packaged_toml("trace/read/samples.toml")
 ADVANTAGE_KNOWN = (int(Fate.TRAINED), int(Fate.ZERO_ADVANTAGE))
 """Fates of samples whose group was complete."""
 _SUSPECT = f"""
@@ -72,26 +74,7 @@ HAVING max(start_ns) >= min(greatest(start_ns, end_ns)) OR max(start_ns) > min(t
 """
 # Row by row, which costs a fifth of putting samples together of their rows: where nothing is found
 # the samples of each group began before any ended, and before the advantage of any was known.
-_CANDIDATES = f"""
-WITH s AS (
-    SELECT trajectory, max(nullif("group", -1)) AS g, min(start_ns) AS began_ns,
-           max(end_ns) AS ended_ns, min(nullif(first_version, -1)) AS version
-    FROM raw_trajectories WHERE start_ns > 0 AND trajectory <> -1
-    GROUP BY trajectory HAVING g IS NOT NULL),
-u AS (
-    SELECT trajectory, min(time_ns) FILTER (fate IN {ADVANTAGE_KNOWN}) AS known_ns,
-           min(nullif(step, -1)) AS first_use, max(nullif(step, -1)) AS last_use
-    FROM raw_uses WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory),
-j AS (SELECT * FROM s LEFT JOIN u USING (trajectory) ASOF JOIN {JOB_BEGINS} b
-      ON began_ns >= b.since_ns),
-apart AS (
-    SELECT *, began_ns >= max(greatest(began_ns, ended_ns)) OVER (
-        PARTITION BY g ORDER BY began_ns, trajectory
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS after_all
-    FROM j),
-seen AS (SELECT g, count(*) AS samples, max(began_ns) > min(known_ns) OR bool_or(after_all) AS again
-         FROM apart GROUP BY g)
-"""
+_CANDIDATES: str = _SQL["candidates"].format(known=ADVANTAGE_KNOWN, job_begins=JOB_BEGINS)
 _USUAL_SIZE = 0.9  # quantile of the groups of which nothing is open: no larger one is left whole
 _SALT = 0x9E3779B97F4A7C15
 _63, _64 = 1 << 63, 1 << 64
@@ -235,36 +218,9 @@ SELECT {{}} FROM recorded_trajectories t JOIN (
         WHERE start_ns > 0 AND trajectory <> -1 GROUP BY trajectory) ON since_ns > first_ns
 ) USING (trajectory) WHERE start_ns > met_ns {{}}
 """
-_FIND = f"""
-CREATE OR REPLACE TABLE repeated_ids AS
-WITH ids AS ({_ENDS.format("DISTINCT trajectory", "")}),
-events AS (
-    SELECT trajectory, start_ns AS at_ns, greatest(start_ns, end_ns) AS end_ns, false AS is_use
-    FROM recorded_trajectories WHERE start_ns > 0 AND trajectory IN (FROM ids)
-    UNION ALL
-    SELECT trajectory, time_ns, NULL, true
-    FROM recorded_uses WHERE time_ns > 0 AND trajectory IN (FROM ids)
-    UNION ALL
-    SELECT trajectory, since_ns - 1, NULL, true FROM ids, {JOB_BEGINS} WHERE job > 0),
-after AS (
-    SELECT *, NOT is_use AND coalesce(lag(is_use) OVER of_id, true) AS begins
-    FROM events WINDOW of_id AS (PARTITION BY trajectory ORDER BY at_ns, is_use)),
-numbered AS (
-    SELECT *, count(*) FILTER (begins) OVER so_far AS number,
-           max(end_ns) OVER so_far AS ended_ns
-    FROM after WINDOW so_far AS (PARTITION BY trajectory ORDER BY at_ns, is_use)),
-unclear AS (SELECT DISTINCT trajectory FROM numbered WHERE is_use AND at_ns < ended_ns),
-begun AS (
-    SELECT trajectory, at_ns, number,
-           row_number() OVER (PARTITION BY trajectory, job ORDER BY at_ns) > 1 AS in_job
-    FROM numbered ASOF JOIN {JOB_BEGINS} ON at_ns >= since_ns WHERE begins)
-SELECT trajectory, at_ns AS since_ns, (hash(trajectory, number) >> 1)::BIGINT AS id, in_job
-FROM begun WHERE number > 1 AND trajectory NOT IN (FROM unclear)
-UNION ALL
-SELECT trajectory, 0, -1, true FROM unclear
-"""
-"""Table: from a moment on rows of an id are of the sample `id` (-1: unknown); `in_job`: the id was
-there already since the job began, or began again."""
+_FIND: str = _SQL["repeated_ids"].format(
+    ids=_ENDS.format("DISTINCT trajectory", ""), job_begins=JOB_BEGINS
+)
 
 
 def tell_samples_apart(database: duckdb.DuckDBPyConnection) -> bool:
@@ -335,38 +291,7 @@ def baseline_query(processes: Iterable[TracedProcess]) -> str:
 _WEIGHTS = f"""weights AS (
     SELECT n.id AS component, weight FROM {WEIGHTS} w JOIN names n ON n.text = w.component)"""
 
-SIGNALS = f"""
-CREATE OR REPLACE TABLE signals AS
-WITH {_WEIGHTS},
-judged AS (
-    SELECT "group", component, trajectory, CASE WHEN NOT isnan(value) THEN value END AS value,
-           {GIVEN_NAN} AS no_number, isnan(value) AND NOT {GIVEN_NAN} AS unseen, weight
-    FROM raw_rewards r JOIN sample_lives USING (trajectory) LEFT JOIN weights USING (component)
-    WHERE r.start_ns > 0 AND (NOT isnan(value) OR outcome <= 0) AND is_generated
-    AND "group" <> -1),
-weighed AS (
-    SELECT "group", count(DISTINCT trajectory) AS judged_samples
-    FROM judged WHERE weight IS NOT NULL GROUP BY "group"),
-compared AS (
-    SELECT "group", component, any_value(weight) AS weight, min(trajectory) < max(trajectory)
-           AS several, count(DISTINCT trajectory) FILTER (weight IS NOT NULL) AS of_component,
-           min(value) AS least, max(value) AS most, bool_or(no_number) AS no_number,
-           bool_or(unseen) AS unseen
-    FROM judged GROUP BY "group", component)
-SELECT "group", CASE WHEN bool_or(
-           CASE WHEN no_number OR weight = 0 THEN false
-                WHEN weight IS NOT NULL AND of_component < judged_samples
-                THEN greatest(most, 0) > least(least, 0)
-                ELSE most > least END) THEN true
-           WHEN bool_or(no_number) OR any_value(of_group) AND NOT bool_or(unseen) THEN false
-           WHEN NOT any_value(of_group) THEN true END AS signal
-FROM compared LEFT JOIN weighed USING ("group"), advantage_baseline
-WHERE CASE WHEN weight IS NULL THEN several ELSE judged_samples > 1 END
-GROUP BY "group"
-"""
-"""Table: groups with at least two verdicts, and whether they carry a signal. A component in which
-the job gave NaN carries none: the advantage of all is NaN, too. NULL: known verdicts are equal, and
-nobody recorded others (one that failed is none), or nobody knows what the baseline is."""
+SIGNALS: str = _SQL["signals"].format(weights=_WEIGHTS, given_nan=GIVEN_NAN)
 
 SAMPLE_REWARDS = f"""
 CREATE OR REPLACE VIEW sample_rewards AS

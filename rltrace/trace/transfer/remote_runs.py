@@ -20,11 +20,11 @@ from rltrace.trace import run_dir
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.liveness import is_brought
 from rltrace.trace.metadata_validation import folder_of_runs
+from rltrace.trace.read import bounds
 from rltrace.trace.read.clock_alignment import SHIPPED
 from rltrace.trace.safe_open import alone
 from rltrace.trace.schema import TABLES
 from rltrace.trace.transfer.store import (
-    MOST_FILE_BYTES,
     MOST_PACKED_BYTES,
     PACKS,
     NotAPack,
@@ -35,7 +35,7 @@ from rltrace.trace.transfer.store import (
     unpack,
     unreached,
 )
-from rltrace.trace.untrusted_files import MOST_TEXT_BYTES, told_in
+from rltrace.trace.untrusted_files import told_in
 
 CACHE_VARIABLE = "RLTRACE_CACHE"  # environment variable: where runs from URLs are kept
 _SAVE_EVERY = 64  # packs
@@ -43,7 +43,6 @@ _MERGED_MEANWHILE = 5  # times that the agent merges packs while they are read
 _COMING_S = 60.0  # after its end, what a run has not shipped is on its way
 _WAIT_S, _WAIT_EVERY_S = 10.0, 1.0  # for that, which most often takes a few seconds
 _NAMED = 5  # processes of a node that is told of
-_MOST_PARQUET_BYTES = 16 << 30
 _PLAIN = (*run_dir.FOLDERS, run_dir.PARQUET)
 
 Problem = dict[str, str]
@@ -234,8 +233,8 @@ def _most_bytes(name: str) -> int:
     """A larger file is not read, and not brought: it would only fill the disk."""
     folder = name.partition("/")[0]
     if folder == run_dir.PARQUET:
-        return _MOST_PARQUET_BYTES
-    return MOST_FILE_BYTES if folder in TABLES else MOST_TEXT_BYTES
+        return bounds.MOST_PARQUET_BYTES
+    return bounds.MOST_SEGMENT_BYTES if folder in TABLES else bounds.MOST_TEXT_BYTES
 
 
 def _not_whole(folder: Path, whose: dict[str, str], run: Mapping[str, Any]) -> Iterator[Problem]:

@@ -30,11 +30,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.read import bounds
 from rltrace.trace.run_dir import CLOCKS, ENDS, NAMES, NODES, PROBLEMS, PROCESS
 from rltrace.trace.safe_open import opened, opener
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import write_all
-from rltrace.trace.untrusted_files import parsed
+from rltrace.trace.untrusted_files import open_own, parsed, read_own
 
 PACKS = "packs"
 INSTALL = "pip install 'rltrace-toolkit[ship]'"
@@ -44,6 +45,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "oss", "ocilake", "oci", "hf"}
 _MOST_TOLD_BYTES = 1 << 20  # of a file that describes a run or a node
 _AT_ONCE = 16
+MOST_PACKED_BYTES = 64 << 20  # of a stored pack, and of its pieces together
 _NEEDED = re.compile(r'"([A-Za-z][\w-]*)')
 """How fsspec names packages that a filesystem needs: `requires "paramiko" to be`."""
 _LONGEST_SAID = 300  # characters of what a filesystem's library says
@@ -169,7 +171,7 @@ class Store:
     def get(self, name: str) -> bytes | None:
         """What a small file holds; None where there is none."""
         with _as_os_error(), suppress(FileNotFoundError):
-            return bytes(self._files.cat_file(self._path(name), start=0, end=_MOST_TOLD_BYTES))
+            return self._whole(self._path(name), _MOST_TOLD_BYTES)
         return None
 
     def get_json(self, name: str) -> dict[str, Any] | None:
@@ -217,6 +219,8 @@ class Store:
 
     def copy(self, name: str, path: str) -> None:
         with _as_os_error():
+            if self.is_local:  # a pipe would be waited for
+                os.close(open_own(self._path(name))[0])
             self._files.get_file(self._path(name), path)
 
     def _listed(self, path: str, deep: bool = False) -> list[dict[str, Any]]:
@@ -229,8 +233,14 @@ class Store:
 
     def _together(self, names: list[str]) -> Iterator[tuple[str, bytes]]:
         with ThreadPoolExecutor(_AT_ONCE) as pool, _as_os_error():
-            found = [*pool.map(self._files.cat_file, map(self._path, names))]
-        yield from zip(names, map(bytes, found), strict=True)
+            found = [*pool.map(self._whole, map(self._path, names))]
+        yield from zip(names, found, strict=True)
+
+    def _whole(self, path: str, most: int = MOST_PACKED_BYTES) -> bytes:
+        """What a file holds, or its first `most` bytes; of this machine a plain one only."""
+        if self.is_local:
+            return read_own(path, most=most)
+        return bytes(self._files.cat_file(path, start=0, end=most))
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._root, name) if name else self._root
@@ -282,8 +292,6 @@ def _as_os_error() -> Iterator[None]:
         raise OSError(f"{type(error).__name__}: {_first_line(error)}") from error
 
 
-MOST_PACKED_BYTES = 64 << 20  # of a stored pack, and of its pieces together
-MOST_FILE_BYTES = 1 << 30  # of a file of rows; a segment has some 64 MB
 _MAGIC = b"RLTPACK1"
 _DIGEST_BYTES = 16
 _LEVEL = 1  # most of what is shipped is space not used yet, which any level makes nothing of
@@ -369,7 +377,11 @@ def _checked(piece: Piece, size: object) -> Piece:
     folder, slash, name = piece.path.partition("/")
     if folder not in (PROCESS, *_GROWING) or not slash or not can_hold(name):
         raise NotAPack(f"no run has a file {piece.path!r}")
-    if len(piece.data) != size or piece.offset < 0 or piece.offset + size > MOST_FILE_BYTES:
+    if (
+        len(piece.data) != size
+        or piece.offset < 0
+        or piece.offset + size > bounds.MOST_SEGMENT_BYTES
+    ):
         raise NotAPack(f"a piece of {piece.path} is not as long as it says")
     return piece
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import subprocess
+import sys
 import threading
 from array import array
 from pathlib import Path
@@ -162,6 +164,17 @@ print(*sorted(heavy & set(sys.modules)))
     assert "rltrace" in loaded[0].split()
     assert not {"numpy", "pyarrow", "duckdb", "click", "rich", "torch"} & set(loaded[0].split())
     assert loaded[1] == ""
+
+
+@pytest.mark.parametrize(
+    "module", ["hooks.hook", "hooks.patch.install", "adapters.verl", "run.node.agent"]
+)
+def test_what_runs_beside_a_job_loads_no_package_of_others(module: str) -> None:
+    program = f"import sys, rltrace.{module}; print(*{{m.split('.')[0] for m in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not {"numpy", "pyarrow", "duckdb", "click", "rich", "torch"} & {*done.stdout.split()}
 
 
 def test_a_name_given_while_another_is_written_down_gets_an_id_of_its_own(

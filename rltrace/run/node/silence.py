@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rltrace.trace.run_dir import RUN_VARIABLE
 from rltrace.trace.schema import EVENT_TABLES
 from rltrace.trace.segment import STREAM
 from rltrace.trace.untrusted_files import parsed
+
+if TYPE_CHECKING:
+    import subprocess
 
 STUCK_AFTER_S = 60.0
 _TIMES = 10  # as long, before a step has ended: models are loaded and compiled
@@ -61,6 +63,8 @@ class Silence:
         if self._asked is not None:
             return self._answer(now)
         if self._known and now >= self._ask_at:  # of a job that recorded nothing nobody can tell
+            import subprocess  # few agents ever ask
+
             environment = {k: v for k, v in os.environ.items() if k != RUN_VARIABLE}
             limits = [str(self._after_s), str(self._first_s)]
             command = [sys.executable, "-I", "-c", _LOOK, str(_PACKAGES), self._run_dir, *limits]

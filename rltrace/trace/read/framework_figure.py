@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING
 
-from rltrace.trace.compact.stored_rows import quoted
-
 if TYPE_CHECKING:
     from rltrace.trace.read.run import OpenedRun
 
@@ -99,6 +97,8 @@ class LoggedFigure:
 
 def logged_figures(run: OpenedRun) -> Mapping[str, LoggedFigure]:
     """What is told (`known` of a log table: reward, truncated, ...) -> the figure that tells it."""
+    from rltrace.trace.compact.stored_rows import quoted  # numpy: hooks need the rest of this
+
     imported = run.meta.get("imported")
     known = imported.get("known") if isinstance(imported, dict) else None
     found: dict[str, LoggedFigure] = {}

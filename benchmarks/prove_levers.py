@@ -31,9 +31,8 @@ from rich.table import Table
 import rltrace
 from benchmarks.prove import RUN_LIMIT_SECONDS
 from benchmarks.walls import ROOT, ended_well
-from rltrace.analysis.whatif.levers import moves
-from rltrace.analysis.whatif.workload_of_run import workload_of
 from rltrace.testing.inside.analysis import Estimate, RunAnalysis, predict
+from rltrace.testing.inside.analysis import lever_moves as moves
 from rltrace.testing.inside.run import SettingsChange, experiment
 from rltrace.testing.inside.trace import RltraceError
 
@@ -132,8 +131,10 @@ def predictions(of: Sequence[Case], folder: Path, say: Callable[[str], None]) ->
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     for case in (case for case in of if case.name not in found):
         say(f"{case.name}: predicted")
-        source = workload_of(RunAnalysis(rltrace.open_run(run_job(case.job, folder))))
+        source = RunAnalysis(rltrace.open_run(run_job(case.job, folder))).source
         try:
+            if source is None:
+                raise RltraceError("no workload is known of the run")
             gain = predict(source, moves(case.lever.split())).gain
             found[case.name] = {"low": gain.low, "value": gain.value, "high": gain.high}
         except RltraceError as error:

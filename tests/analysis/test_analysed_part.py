@@ -24,7 +24,7 @@ import sys, time, rltrace
 def supervised(steps):
     for n in range(steps):
         with rltrace.step(n), rltrace.span("train"):
-            time.sleep(0.01)
+            time.sleep(0.1)
 
 def reinforced(steps, of, fails=-1, worth=1.0):
     for n in range(steps):

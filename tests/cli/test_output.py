@@ -16,7 +16,7 @@ import pytest
 
 import rltrace
 from rltrace.cli.querying import _interruptible
-from rltrace.testing.inside.trace import update_run_json
+from rltrace.testing.inside.trace import INTERRUPTED, RltraceError, update_run_json
 from tests.cli.conftest import invoke
 from tests.conftest import Record
 from tests.hooks.conftest import untraced
@@ -121,8 +121,9 @@ def test_ctrl_c_before_duckdb_is_at_it_ends_the_query_too(run: Path) -> None:
         answers.append(opened.sql(sql).fetchall())
 
     opened.sql("FROM steps").fetchall()
-    with pytest.raises(KeyboardInterrupt):
-        _interruptible(opened, work)
+    with pytest.raises(RltraceError) as raised:
+        _interruptible(opened, work, None)
+    assert raised.value.exit_code == INTERRUPTED
     assert not answers
 
 

@@ -212,7 +212,7 @@ rltrace.use("a", tokens=-1)
         (("rltrace.step",), 3, False, "a", "str"),
         (("version",), 2, False, "a", "str"),
         (("tokens",), 64, True, "nan", "(float)"),
-        (("spans.tokens",), 1, False, "3", "below"),
+        (("spans.tokens",), 1, False, "3", "can"),
     }
 
 

@@ -85,7 +85,7 @@ def ranges_of(columns: Iterable[Column]) -> dict[str, tuple[int, int]]:
         elif column.name in COUNTS:
             found[column.name] = -1, LARGEST_WHOLE if column.kind == "i" else LARGEST_COUNT
         elif column.kind == "i" and not column.is_name:
-            found[column.name] = -LARGEST_WHOLE + 1, LARGEST_WHOLE - 1
+            found[column.name] = -LARGEST_WHOLE, LARGEST_WHOLE
     return found
 
 
@@ -101,10 +101,10 @@ def of_possible_values(table: Table, columns: Columns) -> tuple[Columns, Odd]:
         number = int(np.count_nonzero(bad))
         if name in COUNTS:
             columns[table.find(name)] = np.where(bad, values.dtype.type(-1), values)
-            odd[name, "no possible counts, taken as unknown"] = number
+            odd[name, "can be no counts: taken as unknown"] = number
         else:
             columns = [values[~bad] for values in columns]
-            odd[name, "rows of no possible value, left out"] = number
+            odd[name, "rows of no possible value: left out"] = number
     return columns, odd
 
 

@@ -72,9 +72,6 @@ class Stream:
         if size > bounds.MOST_SEGMENT_BYTES:
             raise NotASegment(f"larger than {bounds.MOST_SEGMENT_BYTES >> 20} MiB")
         while True:
-            if self._messages > _FIRST_MESSAGES + size // bounds.LEAST_BATCH_BYTES:
-                raise NotASegment(f"more than {self._messages:,} batches")
-            self._messages += 1
             prefix = os.pread(file, min(PREFIX_BYTES, size - self.end), self.end)
             if len(prefix) < PREFIX_BYTES:
                 self.is_cut = bool(prefix.strip(b"\0"))
@@ -97,6 +94,9 @@ class Stream:
             if self.is_cut:
                 return
             self.end = body + message.body_bytes
+            self._messages += 1
+            if self._messages > _FIRST_MESSAGES + size // bounds.LEAST_BATCH_BYTES:
+                raise NotASegment(f"more than {self._messages:,} batches")
             if message.offsets:
                 yield Place(message.rows, tuple(o if o < 0 else body + o for o in message.offsets))
 

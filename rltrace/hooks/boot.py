@@ -231,9 +231,8 @@ def _load_adapter(framework: str, target: str) -> None:
 
 
 def _offer_stacks(run_dir: str) -> int:
-    """Has `faulthandler` write the stack of a thread that gets `STACK_SIGNAL` to the node's file:
-    in C, without the GIL or a thread of ours, and in children that are forked. The file's
-    descriptor; -1 where that cannot be."""
+    """Has `faulthandler` write stacks of threads that get `STACK_SIGNAL` to the node's file: in C,
+    without the GIL, in forked children too. The file's descriptor; -1 where that cannot be."""
     with contained(OSError, ValueError, RuntimeError):
         import faulthandler  # compiled in
 

@@ -190,10 +190,14 @@ def read_given(path: str | Path, most: int = bounds.MOST_TOTAL_BYTES) -> bytes:
     if not (stat.S_ISFIFO(mode) and not os.path.exists(os.path.realpath(path))):
         _check(path, mode)
     with open(path, "rb") as file:
-        _check_length(path, os.fstat(file.fileno()).st_size, most)  # before there is room for it
-        data = file.read(most + 1)
-    _check_length(path, len(data), most)
-    return data
+        size = os.fstat(file.fileno()).st_size
+        _check_length(path, size, most)
+        parts, left = [], most + 1  # room is made for all that is asked for
+        while left and (part := file.read(min(left, size + (1 << 20)))):
+            parts.append(part)
+            left -= len(part)
+    _check_length(path, most + 1 - left, most)
+    return b"".join(parts)
 
 
 def text_given(path: str | Path) -> str:

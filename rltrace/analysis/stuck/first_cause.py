@@ -33,12 +33,11 @@ KINDS = (
 )
 """Kinds of causes, in the order in which they are believed."""
 
-_KERNELS = {
+_KERNELS = {  # what its names for waits hold
     "hrtimer_nanosleep": "a sleep", "poll_schedule_timeout": "a poll", "do_wait": "a child",
     "locks_lock": "a lock of a file", "pipe": "a pipe", "unix_stream": "a socket",
     "sk_wait": "a socket", "wait_woken": "a socket", "inet_csk": "a socket",
 }  # fmt: skip
-"""What the kernel's names for waits begin with."""
 _ACQUIRES = ("with ", ".acquire(")  # a line that does waits for a lock of Python's, not in C
 _OTHERS = {"collective", "remote"}  # waits for other processes
 _OWN = {"thread", "take", "idle", "loop"}  # waits for other threads of the process

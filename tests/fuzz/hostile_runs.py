@@ -14,7 +14,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 import rltrace
 from rltrace.testing.handmade_runs import process, rows, run_of, turns
-from rltrace.testing.inside.trace import TABLES
+from rltrace.testing.inside.trace import TABLES, Column
 from rltrace.testing.inside.trace import compaction_compact as compact
 
 MOST_CPU_S, MOST_MB = 20.0, 2000.0
@@ -252,6 +252,23 @@ def _extreme(run: Path, randomness: random.Random) -> str:
     return f"{name}.{column.name} is {value} {count} times"
 
 
+def one_batch(columns: Sequence[Column], count: int, value: int) -> tuple[bytes, bytes]:
+    """The beginning of a segment of these columns, and a batch of so many rows, all alike: `value`
+    in the first column, -1 in the others."""
+    kinds = {"b": pa.int8(), "i": pa.int32(), "q": pa.int64(), "d": pa.float64()}
+    schema = pa.schema([pa.field(c.name, kinds[c.kind], nullable=False) for c in columns])
+    values = [value, *[-1] * (len(columns) - 1)]
+    arrays = [pa.array(np.full(count, v), f.type) for v, f in zip(values, schema, strict=True)]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(arrays, schema))
+        first = sink.tell()
+        writer.write_batch(pa.record_batch(arrays, schema))
+        end = sink.tell()
+    data = sink.getvalue().to_pybytes()
+    return data[: 2 * first - end], data[first:end]  # the schema goes out with the first batch
+
+
 def _many_batches(run: Path, randomness: random.Random) -> str:
     """One segment of very many batches: without rows, of one row, or holes."""
     name = randomness.choice(("spans", "trajectories", "samples"))
@@ -260,25 +277,14 @@ def _many_batches(run: Path, randomness: random.Random) -> str:
     path = next(iter(sorted(folder.glob("*.arrows"))), folder / "host-1-1-ab.0.arrows")
     whole = randomness.random() < 0.5
     columns = TABLES[name].columns if whole else TABLES[name].columns[:1]
-    kinds = {"b": pa.int8(), "i": pa.int32(), "q": pa.int64(), "d": pa.float64()}
-    schema = pa.schema([pa.field(c.name, kinds[c.kind], nullable=False) for c in columns])
     count = randomness.choice((0, 1, 1 << 13, 1 << 16, 1 << 22))
     value = randomness.choice((0, 1_700_000_000_000_000_000))
-    arrays = [pa.array(np.full(count, value if i == 0 else -1), field.type)
-              for i, field in enumerate(schema)]  # fmt: skip
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.record_batch(arrays, schema))
-        first = sink.tell()
-        writer.write_batch(pa.record_batch(arrays, schema))
-        end = sink.tell()
-    raw = sink.getvalue().to_pybytes()
-    head, message = 2 * first - end, raw[first:end]  # the schema goes out with the first batch
+    head, message = one_batch(columns, count, value)
     times = min(200_000, (64 << 20) // max(1, len(message)) + 1)
     files = randomness.choice((1, 3))
     for number in range(files):
         with open(path.with_name(path.name.replace(".0.", f".{number}.")), "wb") as file:
-            file.write(raw[:head])
+            file.write(head)
             body = len(message) - len(message.rstrip(b"\0"))
             for _ in range(times):
                 if value == 0 and body > 1 << 16:

@@ -29,7 +29,7 @@ from rltrace.testing.inside.trace import (
 )
 from rltrace.testing.inside.trace import RunFollower as Follower
 from rltrace.testing.inside.trace import compaction_compact as compact
-from tests.fuzz.hostile_runs import TELLS_PEAK
+from tests.fuzz.hostile_runs import TELLS_PEAK, one_batch
 
 
 @pytest.fixture
@@ -113,23 +113,6 @@ def test_a_count_that_cannot_be_is_unknown_and_its_row_stays(run: Path, value: i
     assert [p["target"] for p in opened.problems] == ["uses.tokens"]
 
 
-def batches(columns: int, count: int, value: int) -> tuple[bytes, bytes]:
-    """The beginning of a segment of spans, and a batch of so many rows."""
-    kinds = {"b": pa.int8(), "i": pa.int32(), "q": pa.int64(), "d": pa.float64()}
-    schema = pa.schema([pa.field(c.name, kinds[c.kind]) for c in SPANS.columns[:columns]])
-    schema = pa.schema([field.with_nullable(False) for field in schema])
-    values = [value, *[-1] * (columns - 1)]
-    arrays = [pa.array(np.full(count, v), f.type) for v, f in zip(values, schema, strict=True)]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.record_batch(arrays, schema))
-        first = sink.tell()
-        writer.write_batch(pa.record_batch(arrays, schema))
-        end = sink.tell()
-    data = sink.getvalue().to_pybytes()
-    return data[: 2 * first - end], data[first:end]  # the schema goes out with the first batch
-
-
 ALL = len(SPANS.columns)
 
 
@@ -140,7 +123,7 @@ ALL = len(SPANS.columns)
 def test_many_batches_or_rows_of_few_bytes_cost_little(
     run: Path, columns: int, rows_of_batch: int, times: int
 ) -> None:
-    head, batch = batches(columns, rows_of_batch, 1_700_000_000_000_000_000)
+    head, batch = one_batch(SPANS.columns[:columns], rows_of_batch, 1_700_000_000_000_000_000)
     segment_of(run, "spans").write_bytes(head + batch * times)
     for words in (("report", run), ("top", run, "--once"), ("query", run, "from spans")):
         code, said, cpu_s, peak_mb = command(*words)
@@ -158,7 +141,7 @@ def _read(run: Path) -> Any:
 
 def test_a_batch_that_is_a_hole_has_no_row_and_is_not_read(run: Path) -> None:
     before = rltrace.open_run(run).rows("spans")
-    head, batch = batches(ALL, 1 << 16, 0)
+    head, batch = one_batch(SPANS.columns, 1 << 16, 0)
     body = len(batch) - 4096
     with open(segment_of(run, "spans").with_name("node0-4001-7601.7.arrows"), "wb") as file:
         file.write(head)

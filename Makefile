@@ -106,7 +106,7 @@ test-launchers: $(READY)
 	$(BIN)/python -m pytest tests/launchers
 
 # The newest release of each framework, in environments of their own: an hour, twenty gigabytes.
-# ONLY="verl trl": these. Writes its table into docs/frameworks.md.
+# ONLY="verl trl": these. Writes its table into docs/reference/frameworks.md.
 frameworks-latest: $(READY)
 	$(BIN)/python -m tests.frameworks_latest $(foreach name,$(ONLY),--only $(name))
 

@@ -4,8 +4,8 @@
     --first 0
 
 Each case is a seed (tests/fuzz/hostile_runs.py) and one command in a process of its own. Right is:
-an exit code of docs/api.md, a sentence where nothing can be read, at most 20 s of CPU and 2 GB.
-Exits 1 where one is not.
+an exit code of docs/reference/api.md, a sentence where nothing can be read, at most 20 s of CPU
+and 2 GB. Exits 1 where one is not.
 """
 
 from __future__ import annotations

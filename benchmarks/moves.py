@@ -21,7 +21,7 @@ from benchmarks.trees import copied, run_tests
 
 def move(copy: Path, seed: int, count: int) -> None:
     """Moves them."""
-    pages = [*sorted((copy / "docs").glob("*.md")), copy / "pyproject.toml"]  # what is installed
+    pages = [*sorted((copy / "docs").rglob("*.md")), copy / "pyproject.toml"]  # what is installed
     told = "".join(page.read_text() for page in pages)
     found = [
         file

@@ -1,8 +1,8 @@
 """The program `rltrace`: starts a command and ends with its exit code.
 
 A command ends with its answer, or with one sentence on stderr. The exit codes are those of
-docs/api.md, whatever goes wrong and whenever: also while modules are imported. Nothing that a
-command needs is imported before.
+docs/reference/api.md, whatever goes wrong and whenever: also while modules are imported. Nothing
+that a command needs is imported before.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Hooks are looked for in its sources, and so are the options of settings: with `-
 all, a minute, and nothing is kept. Then it is installed from the package index into an environment
 of its own, `.venvs/latest-NAME`, under the first Python here that it asks for, with no pin but
 torch's (and OpenRLHF's own: see its pins), and its suite runs with QUICK=1. What is found is kept
-in `tests/adapters/latest.json`, of which docs/frameworks.md has a table. Exit code 1: something
-broke, or could not be installed.
+in `tests/adapters/latest.json`, of which docs/reference/frameworks.md has a table. Exit code 1:
+something broke, or could not be installed.
 """
 
 from __future__ import annotations

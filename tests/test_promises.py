@@ -30,5 +30,7 @@ def test_each_promise_has_its_page_and_its_test() -> None:
 
 
 def test_each_page_promises_something() -> None:
-    pages = {f"docs/{page.name}" for page in (TESTS.parent / "docs").glob("*.md")}
+    found = (TESTS.parent / "docs").glob("*/*.md")
+    # A walk-through promises nothing that the pages behind it do not.
+    pages = {str(page.relative_to(TESTS.parent)) for page in found if page.parent.name != "start"}
     assert pages <= {page for page, _ in ROWS}

@@ -1,6 +1,6 @@
 -- Captured samples of the lowest and the highest reward, 20 each: token ids of prompt and response.
 -- There are some where the run was recorded by `rltrace wrap --capture-tokens`; their tokenizer
--- makes text of them (docs/queries.md). A sample without a verdict is not among them.
+-- makes text of them (docs/reference/queries.md). A sample without a verdict is not among them.
 WITH used AS (SELECT trajectory, min(step) AS step FROM uses GROUP BY trajectory),
      judged AS (
     SELECT trajectory, reward, row_number() OVER (ORDER BY reward, trajectory) AS place,

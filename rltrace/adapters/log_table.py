@@ -1,4 +1,4 @@
-"""What the log of a framework is made of, and the tables that say it (docs/adapters.md)."""
+"""What a framework's log is made of, and the tables that say it (docs/reference/adapters.md)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def prometheus(
 ) -> None:
     """Serve a run's metrics to Prometheus, while the job runs or afterwards.
 
-    The files in dashboards/ show them in Grafana: docs/dashboards.md.
+    The files in dashboards/ show them in Grafana: docs/how-to/dashboards.md.
     """
     from rltrace.report.formats.prometheus import exposition, to_json
     from rltrace.run.exporter import Exporter, serve

@@ -33,8 +33,8 @@ class LateCommands(UserDict[str, Any]):
 
 
 class Commands(click.Group):
-    """A click group whose failures are one sentence and the exit code of docs/api.md. `headings`
-    has the places of its commands by heading in `-h` and name."""
+    """A click group whose failures are one sentence and an exit code (docs/reference/api.md).
+    `headings` has the places of its commands by heading in `-h` and name."""
 
     def __init__(self, *args: Any, headings: Mapping[str, Mapping[str, str]], **more: Any) -> None:
         super().__init__(*args, **more)

@@ -104,7 +104,7 @@ def _share(text: str) -> float:
 @click.option("--yes", is_flag=True)
 @JSON
 def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
-    """Ship to RUN's URL, or into the folder at URL, what is not there yet (docs/nodes.md).
+    """Ship to RUN's URL, or into the folder at URL, what is not there yet (docs/how-to/nodes.md).
 
     `rltrace wrap --ship` ships a run while it goes on. Use this for what is left after a network
     failure, and for a run that was never shipped: `rltrace ship RUN s3://bucket/runs`.
@@ -147,8 +147,8 @@ def import_log(
 ) -> None:
     """Make a run of a finished job's LOG: `rltrace import [FRAMEWORK] metrics.jsonl`.
 
-    FRAMEWORK is one of docs/frameworks.md, or chrome or otlp for a trace of anything with --map;
-    without it, the log tells. LOG is JSON lines, a console log, a TensorBoard event file, a
+    FRAMEWORK is one of docs/reference/frameworks.md, or chrome or otlp for a trace of anything with
+    --map; without it, the log tells. LOG is JSON lines, a console log, a TensorBoard event file, a
     `run-*.wandb`, a directory of one of the last two, or a trace that the framework itself wrote.
     """
     from dataclasses import asdict

@@ -51,7 +51,7 @@ def query(
     wanted: str | None,
 ) -> None:
     """Ask a run in SQL: `rltrace query "SELECT stage, seconds FROM stages"`, or by a name:
-    `rltrace query @slowest_trajectories` (docs/queries.md).
+    `rltrace query @slowest_trajectories` (docs/reference/queries.md).
 
     RUN (by default the newest here) may stand before the query or behind it.
     """

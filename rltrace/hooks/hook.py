@@ -1,9 +1,9 @@
 """What an adapter is made of: `Hook`s and an `Adapter`.
 
-An adapter is data and a few small functions (docs/adapters.md has one); `rltrace.hooks.patch` does
-the rest. What a target is (function, method, class or static method, property, coroutine function,
-generator, Ray actor class) is found out when it is patched. A reader may raise: that is caught,
-written to the run's problems once per hook, and the job goes on.
+An adapter is data and a few small functions (docs/reference/adapters.md has one);
+`rltrace.hooks.patch` does the rest. What a target is (function, method, class or static method,
+property, coroutine function, generator, Ray actor class) is found out when it is patched. A reader
+may raise: that is caught, written to the run's problems once per hook, and the job goes on.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Run(trace.OpenedRun):
     """An opened run, with what people ask of it first."""
 
     def query(self, name: str) -> duckdb.DuckDBPyRelation:
-        """A query of the pack (docs/queries.md): `run.query("@lag_histogram").df()`."""
+        """A query of the pack (docs/reference/queries.md): `run.query("@lag_histogram").df()`."""
         from rltrace.report.named_queries import named_query
 
         return self.sql(named_query(name).sql)

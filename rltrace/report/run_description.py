@@ -25,7 +25,7 @@ _TOKENS = (
 )
 _NO_TOKENS = (
     "--capture-tokens was asked for, and this run holds no token ids: what recorded its samples "
-    "had none at hand (docs/adapters.md), or they were deleted"
+    "had none at hand (docs/reference/adapters.md), or they were deleted"
 )
 
 

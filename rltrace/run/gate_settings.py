@@ -1,7 +1,7 @@
 """A gate's settings in project files; gates and baselines by path.
 
 The settings are `[gate]` of `rltrace.toml`, or `[tool.rltrace.gate]` of `pyproject.toml`. A command
-line or a mark is laid over them. docs/gate.md has an example.
+line or a mark is laid over them. docs/how-to/gate.md has an example.
 """
 
 from __future__ import annotations

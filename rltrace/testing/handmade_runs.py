@@ -103,7 +103,7 @@ def run_from_arrays(
 ) -> Run:
     """A run of one process from columns by table, written to `path / "run"`.
 
-    `tables` maps a table of docs/trace-format.md to its columns: arrays or lists of one length n.
+    `tables` maps a table of docs/reference/trace-format.md to its columns: n values each.
     Names are text, codes are words ("train") or numbers, and a text in a column of ids is a job's
     own id. A time may be in seconds of the run (`start_s` for `start_ns`), with -1 for one that
     never came. What is not given, or None, is unknown. Spans need `stage`, `start_s` and `end_s`; a

@@ -1,7 +1,7 @@
 """The run directory: what lies where, and what describes a run.
 
-docs/trace-format.md says what each file holds. Every process writes only its own, so nothing is
-locked. Standard library only.
+docs/reference/trace-format.md says what each file holds. Every process writes only its own, so
+nothing is locked. Standard library only.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def test_the_order_of_rows_is_the_same_each_time(synthetic: Any, name: str) -> N
 
 
 def test_a_query_and_the_page_of_queries_say_what_it_answers_and_it_has_units() -> None:
-    text = (Path(__file__).parents[2] / "docs/queries.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs/reference/queries.md").read_text("utf-8")
     told = dict(re.findall(r"^\| `@(\w+)` \| (.*) \|$", text, re.M))
     assert told == {name: query.explains for name, query in QUERIES.items()}
     for query in QUERIES.values():

@@ -1,4 +1,4 @@
-"""The tables of docs/frameworks.md, made from the adapters and what their hooks are held to.
+"""The tables of docs/reference/frameworks.md: what adapters say and their hooks are held to.
 
 python -m tests.docs.frameworks        writes them into the page
 """
@@ -27,7 +27,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/frameworks.md"
+PAGE = ROOT / "docs/reference/frameworks.md"
 LATEST = ROOT / "tests/adapters/latest.json"
 LATEST_IS = """\
 `make frameworks-latest` installs the newest release of each from the package index, looks for the

@@ -14,7 +14,7 @@ from tests.cli.test_manual import COMMANDS
 from tests.patience import PATIENCE_S
 
 README = Path(__file__).parents[2] / "README.md"
-API = README.parent / "docs" / "api.md"
+API = README.parent / "docs" / "reference" / "api.md"
 
 HOOKED = """
 def generate(): return [1, 2, 3]

@@ -166,7 +166,7 @@ def test_every_counter_is_in_the_documentation(
     monkeypatch.setattr(nvml, "_has_device", lambda pid: True)
     library.processes = [(7, 100)]
     read = {counter.replace("_7_", "_N_") for counter, *_ in Devices(lambda pid: True).read()}
-    page = (Path(__file__).parents[2] / "docs" / "trace-format.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "trace-format.md").read_text()
     assert read == set(re.findall(r"`(gpu/\w+)`", page))
 
 

@@ -266,7 +266,7 @@ def test_provisioning_names_the_source_and_the_dashboards() -> None:
     assert (source["type"], provider["type"]) == ("prometheus", "file")
     scrapes = yaml.safe_load((RULES / "prometheus.yml").read_text("utf-8"))["global"]
     assert source["jsonData"]["timeInterval"] == scrapes["scrape_interval"]
-    told = (HERE.parents[1] / "docs/dashboards.md").read_text("utf-8")
+    told = (HERE.parents[1] / "docs/how-to/dashboards.md").read_text("utf-8")
     assert provider["options"]["path"] in told
 
 

@@ -54,7 +54,7 @@ class Triage:
 
 
 def triage(tables: Mapping[str, Any]) -> Triage:
-    """Of a stages file (docs/whatif.md). Errors: `RltraceError` for what makes no sense."""
+    """Of a stages file (docs/reference/levers.md). Errors: `RltraceError`."""
     found, steps = stated(tables, "the stages"), []
     load, ask = found.workload(Constants()), predictor(found.workload)
     for name in PLACEMENTS:

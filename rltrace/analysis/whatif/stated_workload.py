@@ -1,4 +1,4 @@
-"""A workload from stated stage seconds, without a trace (docs/whatif.md)."""
+"""A workload from stated stage seconds, without a trace (docs/reference/levers.md)."""
 
 from __future__ import annotations
 

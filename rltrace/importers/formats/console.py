@@ -1,4 +1,4 @@
-"""What a console prints of steps, in the shapes that a framework's table names (docs/adapters.md).
+"""What a console prints of steps, in the shapes of a framework's table.
 
 A log is read as it was pasted. What stands around the figures (a process, a clock, colours) is cut
 off, and lines that a terminal or a forum broke are joined again where the shape shows that the one

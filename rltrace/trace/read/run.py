@@ -102,7 +102,7 @@ class OpenedRun(Tables):
         return self._database
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """Runs a query over the tables and views (docs/trace-format.md lists them). Errors:
+        """Runs a query over the tables and views of docs/reference/trace-format.md. Errors:
         `RltraceError` for a query that does not run (`refused`), and for a statement that is no
         question: nothing is written, and no setting changed."""
         self._make_for(query)

@@ -249,7 +249,7 @@ def test_one_device_is_not_split_and_a_pool_of_unknown_size_is() -> None:
 
 
 def test_each_frameworks_staleness_is_documented_as_a_lag_bound() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "whatif.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "levers.md").read_text()
     rows = packaged_toml("analysis/data/staleness_options.toml")["option"]
     assert len(rows) >= 7
     for row in rows:

@@ -300,7 +300,7 @@ def test_a_lever_says_what_is_missing(name: str) -> None:
 
 
 def test_the_page_lists_every_lever_and_no_other() -> None:
-    page = Path(__file__).parents[3] / "docs" / "whatif.md"
+    page = Path(__file__).parents[3] / "docs" / "reference" / "levers.md"
     section = page.read_text("utf-8").partition("## Levers\n")[2].partition("\n## ")[0]
     names = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(names))) == sorted(LEVERS)

@@ -4,7 +4,7 @@
 
 Each file of benchmarks/published/ is a stages file (docs/reference/levers.md) with the step that
 its authors measured after a change. Nothing is set row by row: what a file does not say comes from
-the constants of `rltrace whatif`, which are the same for all and are listed below the table. Several
+the constants of `rltrace whatif`, which are the same for all and are listed below the table. Many
 have their source in the same documents, so this shows that one set fits them all, not more; files
 with `scored_only = true` were added after the model was done, and say how it does elsewhere.
 """

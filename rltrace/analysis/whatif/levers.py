@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rltrace.analysis.timeline.intervals import Floats
 from rltrace.analysis.whatif.replay import grown, resplit, scaled_learner, scaled_rollout
 from rltrace.analysis.whatif.workload import (
     MECHANISMS,
@@ -271,19 +272,32 @@ def speculative(load: StepWorkload, value: str, constants: Constants) -> StepWor
 def tail_cap(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _knows(not load.without_samples, _NO_TAIL_SEEN)
     tokens = np.concatenate([batch.tokens for batch in load.batches])
-    quantile = value.startswith("p")
-    cap = _number("tail_cap", value.removeprefix("p"))
-    fits = 0 < cap < (100 if quantile else math.inf)
-    _check(fits, "tail_cap", value, "tokens, or a quantile like p95")
-    if quantile:
-        cap = float(np.quantile(tokens, cap / 100))
-    else:
-        _knows(float(tokens.max()) > 1.5, "token counts are not known: give a quantile, like p95")
+    cap = _cap("tail_cap", value, tokens, "tokens")
+    told = value.startswith("p") or float(tokens.max()) > 1.5
+    _knows(told, "token counts are not known: give a quantile, like p95")
     _needs(cap < float(tokens.max()), "no response is longer")
     kept = float(np.minimum(tokens, cap).sum() / tokens.sum())
     note = f"the cap cuts {100 * (1 - kept):.0f} % of the tokens: whether rewards suffer is unknown"
     capped = load.with_batches(lambda b: replace(b, tokens=np.minimum(b.tokens, cap)))
     return replace(capped.noted(note), useful_share=load.useful_share * kept)
+
+
+def env_cap(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
+    tools_s = np.concatenate([batch.env_s for batch in load.batches])
+    cap_s = _cap("env_cap", value, tools_s, "seconds")
+    lost = float((tools_s > cap_s).mean())
+    _needs(lost > 0, "the tools of no sample take longer")
+    note = f"the time limit ends {100 * lost:.0f} % of the samples: all their tokens are lost"
+    capped = load.with_batches(lambda b: replace(b, env_s=np.minimum(b.env_s, cap_s)))
+    return replace(capped.noted(note), useful_share=load.useful_share * (1 - lost))
+
+
+def _cap(name: str, value: str, of: Floats, unit: str) -> float:
+    """The most that there may be: a number, or a quantile of what there is (`p95`)."""
+    quantile, cap = value.startswith("p"), _number(name, value.removeprefix("p"))
+    fits = 0 < cap < (100 if quantile else math.inf)
+    _check(fits, name, value, f"{unit}, or a quantile like p95")
+    return float(np.quantile(of, cap / 100)) if quantile else cap
 
 
 def samples(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rltrace.testing.inside.analysis import Constants, Stated, stated, workload_of
 from rltrace.testing.inside.analysis import EngineModel as Engine
@@ -21,12 +22,14 @@ ALIKE = {"full_slowdown": math.inf, "tail_share": 0.0, "overlap_wait": 0.0, "log
 """Constants of a world without tails, in which everything scales perfectly."""
 
 
-def batch(tokens: Sequence[float], group: int = 1, env_s: float = 0, verdict_s: float = 0) -> Batch:
-    """Samples of these lengths, in groups of so many, all with the same tool and verdict time."""
+def batch(
+    tokens: Sequence[float], group: int = 1, env_s: ArrayLike = 0, verdict_s: float = 0
+) -> Batch:
+    """Samples of these lengths, in groups of so many, with one tool time or one for each."""
     n = len(tokens)
     return Batch(
         np.asarray(tokens, np.float64),
-        np.full(n, float(env_s)),
+        np.full(n, env_s, np.float64),
         np.full(n, float(verdict_s)),
         tuple(i // group for i in range(n)),
     )

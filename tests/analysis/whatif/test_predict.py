@@ -190,6 +190,8 @@ JUDGED = batch([2, 2], verdict_s=4)
          [("reference_side", "actor")], 8 / 6, 8 / 6),
         (workload(batch([2, 2, 2, 10]), train_s=1, useful_tokens=16.0),  # tokens are cut
          [("tail_cap", "4")], 11 / 5, 11 / 5 * 10 / 16),
+        (workload(batch([1, 1, 1, 1], env_s=[1, 1, 1, 29]), train_s=4),  # a quarter is lost
+         [("env_cap", "5")], 34 / 10, 34 / 10 * 3 / 4),
         (workload(batch([1, 3, 2, 2]), train_s=4, rest_s=1),  # sequences run at once
          [("samples", "x2")], 8 / 12, 2 * 8 / 12),
     ],
@@ -265,6 +267,7 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
         ("split", "3:4", "add up to 16"),
         ("split", "0", "between 0 and 1"),
         ("tail_cap", "-4", "tail_cap must be"),
+        ("env_cap", "p100", "env_cap must be"),
         ("train_speed", "-1", "above 0"),
         ("slots", "2", "no limit of sequences at once was seen"),
         ("reward_cache", "0.5", "no time of rewards"),

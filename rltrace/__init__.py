@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rltrace.report.notebook import Run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "counter",

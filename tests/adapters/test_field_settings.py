@@ -25,7 +25,7 @@ RECORDED: dict[str, dict[str, dict[str, str]]] = {
 FRAMEWORKS = {stem: settings_file(stem)["framework"] for stem in settings_files()}
 """By their files of settings."""
 VERSIONS = {
-    "ray_trainer": ("0.1.0",),
+    "ray_trainer": ("0.2.0",),
     **{sources.package: sources.versions for sources in (OPENRLHF, TRL, VERL)},
     **RECORDED,
 }

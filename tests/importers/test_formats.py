@@ -66,6 +66,7 @@ TOO_LONG = '{"' + "x" * 3 * LONGEST_LINE
          ["line 2, the last one, is torn"]),
         ("step:1 - a:1 - b:2.5 - c:1", {1: {"a": 1, "b": 2.5}},
          ["the last number of the last line, which is torn"]),
+        ("step:1 - a:1 - b:2.5 - c:1.5", {1: {"a": 1, "b": 2.5, "c": 1.5}}, []),
         ("step:1 - a:1 - b:2.5step:2 - a:3 - b:4\nGlobal step 3: {'a': 1.5, 'b': 12.\nbooting\n"
          "Global step 4: {'a': 2.5, 'bGlobal step 5: {'a': 3.5, 'b': 6}\n",
          {3: {"a": 1.5}, 4: {"a": 2.5}, 5: {"a": 3.5, "b": 6}},
@@ -89,7 +90,7 @@ TOO_LONG = '{"' + "x" * 3 * LONGEST_LINE
         (f'{{"step": 1, "a": 1}}\n{TOO_LONG}\n{{"step": 2, "a": 2}}\n',
          {1: {"a": 1}, 2: {"a": 2}}, ["line 2: longer than 4 MiB"]),
     ],
-    ids=["torn JSON", "torn", "run together", "names", "others", "forms", "JSON", "deep", "long"],
+    ids=["torn JSON", "torn", "whole", "together", "names", "others", "forms", "JSON", "deep", "long"],
 )  # fmt: skip
 def test_lines_are_read_as_far_as_they_are_whole_and_what_is_skipped_is_said(
     tmp_path: Path, text: str, records: dict[int, dict[str, float]], skipped: list[str]

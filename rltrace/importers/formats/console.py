@@ -2,7 +2,8 @@
 
 A log is read as it was pasted. What stands around the figures (a process, a clock, colours) is cut
 off, and lines that a terminal or a forum broke are joined again where the shape shows that the one
-goes on in the next. A number that may be cut (12.5 reads as 1) is left out.
+goes on in the next. A number that may be cut (12.5 reads as 1) is left out; at the end of a text
+without a line's end one with a fraction is kept: its size is known.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rltrace.importers.formats.printed_figures import (
     BORDERS,
     ITEM,
     LINE,
+    SURE_END,
     Pairs,
     bare,
     cells_of,
@@ -351,7 +353,7 @@ class _Reader:
             if pairs and not is_torn:
                 fragment = _FRAGMENT.fullmatch(next_line.strip())
                 number_goes_on = fragment and fragment[0][0] in "0123456789.e"
-                if is_last or is_cut or number_goes_on:
+                if (is_last and not SURE_END.search(record.text)) or is_cut or number_goes_on:
                     pairs, is_torn = pairs[:-1], True
         elif form.shape == "dict":
             pairs, is_torn = pairs_of(record.text)

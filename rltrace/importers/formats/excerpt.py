@@ -8,7 +8,14 @@ from functools import cache
 
 from rltrace.adapters.log_table import LogRecord, log_tables
 from rltrace.importers.formats.console import PrintedLog
-from rltrace.importers.formats.printed_figures import BORDERS, UNIT, VALUE, cleaned, shown_value
+from rltrace.importers.formats.printed_figures import (
+    BORDERS,
+    SURE_END,
+    UNIT,
+    VALUE,
+    cleaned,
+    shown_value,
+)
 from rltrace.importers.log_records import number, split
 
 _STEP = re.compile(
@@ -68,7 +75,7 @@ def read_excerpt(lines: Iterable[str]) -> PrintedLog:
             words = match["name"].split(" ")
             tails = (" ".join(words[at:]) for at in range(len(words)))
             name = next((tail for tail in tails if tail in _names()), words[-1])
-            if match.end() == len(line):  # no line's end: it may be cut
+            if match.end() == len(line) and not SURE_END.search(text):  # it may be cut
                 continue
             if name in _names() or ("/" in name and not _COUNTER.fullmatch(name)):
                 found.append((match.start(), name, shown_value(match["value"], match["unit"])))

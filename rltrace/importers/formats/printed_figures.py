@@ -37,6 +37,7 @@ BORDERS = "│|┃║"
 LINE = re.compile(
     r"(?P<lead>\s*(?:[•*-]\s+)?)(?P<name>\S.*?)\s*:\s*" rf"(?P<value>{VALUE}){UNIT}{_REST}"
 )
+SURE_END = re.compile(r"(?:\.\d+|\d\s?s)$")  # of a text that may be cut: what number it is, is seen
 Pairs = list[tuple[str, float | None]]
 """Names and numbers; None for what is none."""
 

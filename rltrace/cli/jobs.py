@@ -148,11 +148,13 @@ def import_log(
     """Make a run of a finished job's LOG: `rltrace import [FRAMEWORK] metrics.jsonl`.
 
     FRAMEWORK is one of docs/reference/frameworks.md, or chrome or otlp for a trace of anything with
-    --map; without it, the log tells. LOG is JSON lines, a console log, a TensorBoard event file, a
-    `run-*.wandb`, a directory of one of the last two, or a trace that the framework itself wrote.
+    --map; without it, the log tells. LOG is JSON lines, a console log (`-`: what comes in), a
+    TensorBoard event file, a `run-*.wandb`, a directory of one of the last two, or a trace that the
+    framework itself wrote.
     """
     from dataclasses import asdict
 
+    from rltrace.run.importing import found_in
     from rltrace.run.importing import import_log as import_log_
 
     if log is None:
@@ -164,10 +166,7 @@ def import_log(
         return
     for note in done.log_notes:
         say(note)
-    steps = f"steps {done.first_step} to {done.last_step}" if done.steps else "no step"
-    trainer = f" ({done.trainer})" if done.trainer else ""  # not every log tells which it was
-    rows = f"{done.spans:,} spans, {done.readings:,} readings of counters"
-    say(f"{done.framework}{trainer}, {done.kind}: {done.steps} steps ({steps}), {rows}")
+    say(f"{found_in(done)}; {done.spans:,} spans, {done.readings:,} readings of counters")
     say(f"the run is in {done.path}; next: rltrace report {shlex.quote(done.path)}")
 
 

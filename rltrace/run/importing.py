@@ -54,18 +54,11 @@ class Imported:
 def run_of_log(
     log: Path, framework: str = "", mapping: Path | None = None, job: int | None = None
 ) -> Iterator[tuple[Path, Imported]]:
-    """A run made of a log for as long as somebody looks at it; `-` is what comes in. Errors: as
-    `import_log`."""
+    """A run made of a log for as long as somebody looks at it. Errors: as `import_log`."""
     with TemporaryDirectory(prefix="rltrace-") as folder:
-        given = str(log)
-        if given == "-":
-            log = Path(folder, "stdin")
-            with log.open("wb") as file:
-                shutil.copyfileobj(sys.stdin.buffer, file)
-        path = Path(folder, log.resolve().name or "log")
-        path = path.with_name(f"{path.name} ") if path == log else path
+        path = Path(folder, "stdin" if str(log) == "-" else log.resolve().name or "log")
         done = import_log(framework, log, path, mapping, job)
-        update_run_json(str(path), **{READ_FROM: given})
+        update_run_json(str(path), **{READ_FROM: str(log)})
         yield path, done
 
 
@@ -99,16 +92,21 @@ def import_log(
     job: int | None = None,
     placement: str = "",
 ) -> Imported:
-    """Imports `log` into `out`, by default a new directory in `rltrace-runs/`; see `read_run`. No
-    framework: the one that the log looks like; `placement`: the job's, where a log does not tell.
-    Errors: `RltraceError`, and where a place is taken."""
+    """Imports `log` (`-`: what comes in) into `out`, by default a new directory in `rltrace-runs/`;
+    see `read_run`. No framework: the one that the log looks like; `placement`: the job's, where a
+    log does not tell. Errors: `RltraceError`, and where a place is taken."""
     if placement and placement not in PLACEMENTS:
         raise WrongUsage(f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
-    run = read_run(log, framework, mapping, job)
-    run = replace(run, placement=placement or run.placement)
-    path = out or new_run_path([log.resolve().name])
-    write_run(path.absolute(), run, __version__)
-    return _told(path, run)
+    with TemporaryDirectory(prefix="rltrace-") as folder:
+        if str(log) == "-":
+            log = Path(folder, "stdin")
+            with log.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+        run = read_run(log, framework, mapping, job)
+        run = replace(run, placement=placement or run.placement)
+        path = out or new_run_path([log.resolve().name])
+        write_run(path.absolute(), run, __version__)
+        return _told(path, run)
 
 
 def _told(path: Path, run: ImportedRun) -> Imported:

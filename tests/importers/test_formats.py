@@ -90,7 +90,8 @@ TOO_LONG = '{"' + "x" * 3 * LONGEST_LINE
         (f'{{"step": 1, "a": 1}}\n{TOO_LONG}\n{{"step": 2, "a": 2}}\n',
          {1: {"a": 1}, 2: {"a": 2}}, ["line 2: longer than 4 MiB"]),
     ],
-    ids=["torn JSON", "torn", "whole", "together", "names", "others", "forms", "JSON", "deep", "long"],
+    ids=["torn JSON", "torn", "whole", "run together", "names", "others", "forms", "JSON", "deep",
+         "long"],
 )  # fmt: skip
 def test_lines_are_read_as_far_as_they_are_whole_and_what_is_skipped_is_said(
     tmp_path: Path, text: str, records: dict[int, dict[str, float]], skipped: list[str]

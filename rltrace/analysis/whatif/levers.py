@@ -254,7 +254,9 @@ def chunks(load: StepWorkload, parts: float, constants: Constants) -> StepWorklo
 def slots(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _needs(math.isfinite(load.engine.slots), "no limit of sequences at once was seen")
     _knows(load.places_told, _UNTOLD)
-    slots = load.engine.slots * _factor("slots", value, load.engine.slots)
+    # A number is of sequences of the job, and a played one stands for several, or a part.
+    each = load.engine.stands_for if load.engine.stands_for > 0 else 1.0
+    slots = load.engine.slots * _factor("slots", value, load.engine.slots * each)
     return replace(load, engine=replace(load.engine, slots=max(1.0, slots)))
 
 
@@ -359,7 +361,7 @@ def sync(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _check(0 <= part <= 1, "sync", value, "a mechanism and the part that is hidden, 0 to 1")
     _needs(load.sync.seconds > 0, _UNSEEN[Stage.SYNC])
     _knows(not math.isnan(load.sync.bytes), "the size of the weights was not recorded")
-    seconds = min(transfer_s(mechanism, load.sync, constants), load.sync.seconds)
+    seconds = min(transfer_s(mechanism, load, constants), load.sync.seconds)
     return replace(load, sync=replace(load.sync, seconds=seconds, overlap=part))
 
 

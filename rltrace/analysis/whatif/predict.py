@@ -246,14 +246,14 @@ def _ranged(
     moved = [math.log(one[which] / gain) for one in at_ends]
     half = [math.log(one[which] / gain) / 2 for one in instead]
     middle = math.prod(map(math.exp, half), start=gain)
-    # What is not changed errs before and after alike: the gain of no change is exactly 1.
+    # What is not changed errs before and after alike; nothing is known better than what is no gain.
     part = min(1.0, abs(math.log(middle)) / math.log(2)) if alike else 1.0
     known = 0.0 if math.isnan(before.model_error) else abs(before.model_error)
     of = "stated" if math.isnan(before.model_error) else "measured"
     error = max(known, table()[f"{of}_error"].middle)
     # What scatters and stays is a larger part of a shorter step.
     scatter = noise * max(1.0, remains * middle - 1) * (before.steps > 0)
-    errs = (part * math.hypot(scatter, error)) ** 2
+    errs = max(_ALIKE, part * math.hypot(scatter, error)) ** 2
     down, up = (
         math.sqrt(sum([*(way(0.0, x) ** 2 for x in moved), *(x * x for x in half)]) + errs)
         for way in (min, max)

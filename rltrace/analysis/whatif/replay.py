@@ -350,7 +350,7 @@ def resplit(load: StepWorkload, rollout: float, train: float, constants: Constan
             load = replace(load, rest_s=load.rest_s * constants["rest_kept"])
     sync = load.sync
     if not sync.seconds and sync.bytes > 0:
-        sync = replace(sync, seconds=transfer_s("bucketed", sync, constants))
+        sync = replace(sync, seconds=transfer_s("bucketed", load, constants))
     elif not sync.seconds:
         load = load.noted("weights are taken to reach the other devices in no time")
     return replace(load, switch_s=0.0, sync=sync)

@@ -246,19 +246,25 @@ MECHANISMS = ("naive", "bucketed", "relay", "delta", "direct")
 sink. Published figures of one lie within a factor of a few, all over three orders of magnitude."""
 
 
+_NODE_DEVICES = 8  # of a learner of which nobody says how many
+
+
 def weight_bytes(parameters: float) -> float:
     """Bytes of one copy of the weights, in bf16; of a mixture of experts all parameters count."""
     return 2.0 * parameters
 
 
-def transfer_s(mechanism: str, sync: SyncModel, constants: Constants) -> float:
+def transfer_s(mechanism: str, load: StepWorkload, constants: Constants) -> float:
     """Seconds of one update by another mechanism, however many receive it: it takes no more beside
-    the transfer than the job's own do. Of changes only what changed counts."""
-    rate, sent = 1e9 * constants[f"{mechanism}_gb_per_s"], sync.bytes
-    if mechanism == "delta":
-        stated = sync.changed_share
-        sent *= constants["changed_share"] if math.isnan(stated) else stated
-    return min(constants["sync_latency_s"], sync.fixed_s) + sent / rate
+    the transfer than the job's own do. To send changes the learner's devices compare all bytes."""
+    sync, fixed_s = load.sync, min(constants["sync_latency_s"], load.sync.fixed_s)
+    if mechanism != "delta":
+        return fixed_s + sync.bytes / (1e9 * constants[f"{mechanism}_gb_per_s"])
+    devices = load.devices.get("train", load.devices.get("shared", _NODE_DEVICES))
+    stated = sync.changed_share
+    sent = sync.bytes * (constants["changed_share"] if math.isnan(stated) else stated)
+    compared_s = sync.bytes / (1e9 * constants["compared_gb_per_s"] * max(1.0, devices))
+    return fixed_s + compared_s + sent / (1e9 * constants["naive_gb_per_s"])
 
 
 def packaged(name: str) -> dict[str, Any]:

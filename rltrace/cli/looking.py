@@ -57,7 +57,7 @@ def report(
     from rltrace.analysis.run_analysis import RunAnalysis
     from rltrace.analysis.summary import summary_of
 
-    files = {"--svg": svg is not None, "--html": html is not None}
+    files = {"--full": short and full, "--svg": svg is not None, "--html": html is not None}
     options.one_form({"--short": short, "--json": as_json, "--markdown": markdown, **files})
     if price is not None and not _CHEAPEST <= price <= _DEAREST:
         limits = f"from {_CHEAPEST:g} to {_DEAREST:,.0f}"

@@ -87,8 +87,8 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     if not names & {*scheme.step, *told.timers} and not is_of(log, scheme.framework):
         kinds = sorted({name.split("/")[0] for name in names})
         raise RltraceError(
-            f"{log.path} is no log of {scheme.name}'s trainer: it has no timer of its (what it has "
-            f"begins with {', '.join(kinds[:6]) or 'nothing'})"
+            f"{log.path} is no log of {scheme.name}'s trainer: none of its timers is there "
+            f"(what it has begins with {', '.join(kinds[:6]) or 'nothing'})"
         )
     only_rl = scheme.table.get("only_rl", "")
     if not any(re.match(only_rl, name) for name in names):

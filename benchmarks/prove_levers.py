@@ -4,8 +4,9 @@
 
 Each job of benchmarks/levers.toml runs traced, and each change of it is predicted from that run
 alone. All predictions stand in FOLDER/predictions.json before the first change is tried, and stay
-as they are there. Then the job runs as it is and with the change, in turns. A prediction holds if
-its range contains the measured gain (the mean of the pairs). Gains are in percent of the step.
+as they are there. Then the job runs as it is and with the change, in turns; the changes of a job
+share its runs as it is. A prediction holds if its range contains the measured gain (the mean of the
+pairs). Gains are in percent of the step.
 
 What is in FOLDER already is not run again, so an hour that was interrupted goes on.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
 import tempfile
 from collections import defaultdict
@@ -143,13 +145,26 @@ def predictions(of: Sequence[Case], folder: Path, say: Callable[[str], None]) ->
     return found
 
 
+def pairs_of(case: Case, folder: Path) -> Path:
+    return folder / "pairs" / "".join(c if c.isalnum() else "-" for c in case.name)
+
+
+def share_before(case: Case, where: Path, folder: Path) -> None:
+    """Copies the runs of the job as it is from another of its changes."""
+    for other in (pairs_of(one, folder) for one in cases() if one.job == case.job):
+        for run in other.glob("*-before"):
+            if ended_well(run) and not (where / run.name).exists():
+                shutil.copytree(run, where / run.name)
+
+
 def measure(case: Case, told: Mapping[str, Any], pairs: int, folder: Path, say: Any) -> Row:
     """Runs the job with and without the change. Errors: `RltraceError` where one fails."""
     if "why" in told:
         return Row(case, math.nan, math.nan, math.nan, math.nan, told["why"])
     predicted = Estimate(told["low"], told["value"], told["high"])
     change = SettingsChange(case.name, case.settings, predicted)
-    where = folder / "pairs" / "".join(c if c.isalnum() else "-" for c in case.name)
+    where = pairs_of(case, folder)
+    share_before(case, where, folder)
     run = rltrace.open_run(run_job(case.job, folder))
     plan = experiment.plan(run, change, pairs, where, resume=where.exists())
     gain = experiment.carry_out(plan, lambda line: say(f"{case.name}: {line}")).gain
@@ -214,7 +229,7 @@ def main(only: tuple[str, ...], pairs: int, keep: Path | None, as_json: bool) ->
         chosen = cases(only)
         told = predictions(chosen, folder, say)
         rows = []
-        for case in chosen:
+        for case in sorted(chosen, key=lambda case: case.job):
             try:
                 rows.append(measure(case, told[case.name], pairs, folder, say))
             except RltraceError as error:  # an hour's other rows are worth keeping

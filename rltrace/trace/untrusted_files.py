@@ -290,12 +290,30 @@ _MOST_BITS = 1024
 _GZIP = b"\x1f\x8b"
 
 
-def parsed(text: str | bytes) -> Any:
-    """The value of a JSON text. Errors: ValueError, also where it is nested too deep."""
+def parsed(text: str | bytes, strictly: bool = False) -> Any:
+    """The value of a JSON text. Errors: ValueError, also where it is nested too deep. `strictly`:
+    also for a key that comes twice, and for what is no finite number."""
     try:
-        return json.loads(text)
+        return json.loads(text, **(_STRICTLY if strictly else {}))
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("a key comes twice in a table")
+    return table
+
+
+def _finite(text: str) -> float:
+    if not abs(value := float(text)) < float("inf"):
+        raise ValueError(f"{text[:40]} is no finite number")
+    return value
+
+
+_STRICTLY: dict[str, Any] = {"object_pairs_hook": _once, "parse_float": _finite}
+_STRICTLY["parse_constant"] = _finite  # NaN and Infinity, which JSON does not have
 
 
 def told_in(path: Path) -> dict[str, Any]:

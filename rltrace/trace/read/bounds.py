@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import resource
 from contextlib import suppress
+from typing import Any
+
+from rltrace.trace.errors import RltraceError
 
 RAISED_BY = "RLTRACE_BOUNDS"
 _MOST_RAISED = 10_000
@@ -43,9 +46,12 @@ EVER_NS = 1 << 62  # Unix ns of a moment in 2116: two can be subtracted and adde
 FOREIGN_QUERY_S = 60.0  # that a query of a run from elsewhere may take, unless it is told more
 
 _MEMORY_BYTES = _raised(1800 << 20)  # that a command writes to; libraries' files come on top
+LEAST_SPACE = 2560 << 20  # of addresses: libraries reserve some for each thread
+LEAST_SPACE_OF_ONE = 1 << 30  # where a database has one thread, or few rows
 _MEMORY_OF_DISK = 4  # times what a run of this machine takes of the disk
 _ROOM_OF_DUCKDB = 0.6
 _SPILLED = 16  # times the memory
+_OF_THREAD = 64 << 20  # of the memory to each thread of DuckDB's, whose stack takes an eighth
 
 _held: list[int] = []  # the memory that this command may take; empty: nobody holds it
 
@@ -54,6 +60,10 @@ def hold_memory(run_bytes: int = 0) -> None:
     """Holds this process to the memory of a command; `run_bytes`: on disk, of a run that was
     recorded here. What needs more raises `MemoryError`."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each of its threads takes 40 MB for good
+    # Of Arrow's allocator: what it reserves at its start, a GiB, is then not taken before its time.
+    os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        os.environ.setdefault("MIMALLOC_ARENA_RESERVE", "65536")  # KiB
     most = _MEMORY_BYTES + _MEMORY_OF_DISK * run_bytes
     if most > max(_held, default=0):
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -77,8 +87,30 @@ def let_go() -> None:
         _held.clear()
 
 
+def short_of_space(least: int = LEAST_SPACE) -> str:
+    """What to say where fewer addresses may be had than an analysis needs: libraries end a process
+    where they get none, some with exit code 1. Empty: there are enough."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY or most >= least:
+        return ""
+    said = f"only {most >> 20:,} MiB of address space may be had here (`ulimit -v`)"
+    return f"{said}, and at least {least >> 20:,} are needed: raise that limit"
+
+
+def check_space(least: int = LEAST_SPACE) -> None:
+    """Errors: `RltraceError`, before a database starts that needs more."""
+    if said := short_of_space(least):
+        raise RltraceError(said)
+
+
+def threads_of_duckdb() -> dict[str, Any]:
+    """How many a database may have that is told no more of the memory."""
+    return {"threads": min(os.cpu_count() or 1, _held[0] // _OF_THREAD)} if _held else {}
+
+
 def of_duckdb() -> dict[str, str]:
-    """What a database is told of it before it starts."""
+    """What a database is told of it before it starts. Errors: `RltraceError`."""
+    check_space()
     if not _held or _held[0] > 2 * _MEMORY_BYTES:  # then by itself, of the memory that there is
         return {}
     room = round(_held[0] * _ROOM_OF_DUCKDB)

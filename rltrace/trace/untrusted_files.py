@@ -290,11 +290,11 @@ _MOST_BITS = 1024
 _GZIP = b"\x1f\x8b"
 
 
-def parsed(text: str | bytes, strictly: bool = False) -> Any:
-    """The value of a JSON text. Errors: ValueError, also where it is nested too deep. `strictly`:
-    also for a key that comes twice, and for what is no finite number."""
+def parsed(text: str | bytes, **hooks: Any) -> Any:
+    """The value of a JSON text, with `hooks` of `json.loads`. Errors: ValueError, also where it is
+    nested too deep."""
     try:
-        return json.loads(text, **(_STRICTLY if strictly else {}))
+        return json.loads(text, **hooks)
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -312,8 +312,8 @@ def _finite(text: str) -> float:
     return value
 
 
-_STRICTLY: dict[str, Any] = {"object_pairs_hook": _once, "parse_float": _finite}
-_STRICTLY["parse_constant"] = _finite  # NaN and Infinity, which JSON does not have
+STRICTLY = {"object_pairs_hook": _once, "parse_float": _finite, "parse_constant": _finite}
+"""Hooks that refuse a key that comes twice, and what is no finite number (NaN is no JSON)."""
 
 
 def told_in(path: Path) -> dict[str, Any]:

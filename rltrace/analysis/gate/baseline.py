@@ -32,7 +32,13 @@ from rltrace.trace.job_devices import AGENT, cores_of
 from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.stated_tables import checked, refuse
-from rltrace.trace.untrusted_files import packaged_toml, parsed, text_given, write_given
+from rltrace.trace.untrusted_files import (
+    STRICTLY,
+    packaged_toml,
+    parsed,
+    text_given,
+    write_given,
+)
 
 FORMAT = "rltrace-baseline"
 SCHEMA = 1
@@ -120,7 +126,7 @@ _FILE = {
 def read_baseline(path: Path) -> Baseline:
     """Errors: `RltraceError` where the file is no baseline, damaged, or of another schema."""
     try:
-        data = parsed(text_given(path), strictly=True)
+        data = parsed(text_given(path), **STRICTLY)
     except OSError as error:
         raise RltraceError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -16,6 +16,7 @@ from rltrace.analysis.trajectories.reward_signal import mostly_clear, unclear_sa
 from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import exposed_figures, stage_wall, that_count, unseen_of
 from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage
 
 TOOLS = "tools of a sample, p95"  # name of the evidence
@@ -58,24 +59,8 @@ SYMPTOM = "for many prompts all samples fail"
 SOLVED = "for many prompts all samples succeed"
 NOTHING_LEARNED = "the reward does not move, as no group has an advantage"
 _FEWEST_GROUPS = 30
-_GROUPS_OF = f"""        {GENERATED_SAMPLES},
-        judged as (
-            select trajectory, "group", reward, response_tokens as tokens
-            from sample_rewards join generated using (trajectory)
-            where isfinite(reward) and "group" <> -1),
-        bounds as (select min(reward) as lowest, max(reward) as highest from judged),
-        marked as (
-            select judged.*, case when highest > lowest then reward >= (lowest + highest) / 2
-                                  else reward > 0 end as success
-            from judged, bounds),
-        groups as (
-            select "group", not bool_or(signal) as equal,
-                   bool_and(success) as solved, not bool_or(success) as failed,
-                   coalesce(sum(tokens), 0)::bigint as tokens, count(*) as samples,
-                   count(*) filter (success) as successes,
-                   min(reward) as lowest, max(reward) as highest
-            from marked left join signals using ("group") group by "group"
-            having count(*) > 1 and bool_or(signal) is not null)"""
+_SQL = packaged_toml("analysis/data/groups.toml")
+_GROUPS_OF: str = _SQL["groups"].format(generated=GENERATED_SAMPLES)
 _GROUPS = "the group of each sample and its reward: hooks on generation and on the reward function"
 _NAMED_APART = "an id for each prompt's samples of one step; or a row of what the learner used"
 

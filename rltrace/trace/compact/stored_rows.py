@@ -6,6 +6,7 @@ Segments are loaded when they are first asked for. What is not whole is not show
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -307,12 +308,15 @@ def reading(path: Path) -> Iterator[None]:
         raise unreadable(path, error) from None
 
 
+_MOST_THREADS = 16  # each takes a stack of a command's memory
+
+
 def new_database() -> duckdb.DuckDBPyConnection:
     """One for a few files of a run. Errors: `RltraceError`."""
     import duckdb
 
     bounds.check_space(bounds.LEAST_SPACE_OF_ONE)
-    return duckdb.connect(config=bounds.threads_of_duckdb())
+    return duckdb.connect(config={"threads": min(os.cpu_count() or 1, _MOST_THREADS)})
 
 
 def table_columns(manifest: CompactManifest, table: str) -> dict[str, NDArray[Any]]:

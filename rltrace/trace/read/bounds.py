@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 from contextlib import suppress
-from typing import Any
 
 from rltrace.trace.errors import RltraceError
 
@@ -51,7 +50,6 @@ LEAST_SPACE_OF_ONE = 1 << 30  # where a database has one thread, or few rows
 _MEMORY_OF_DISK = 4  # times what a run of this machine takes of the disk
 _ROOM_OF_DUCKDB = 0.6
 _SPILLED = 16  # times the memory
-_OF_THREAD = 64 << 20  # of the memory to each thread of DuckDB's, whose stack takes an eighth
 
 _held: list[int] = []  # the memory that this command may take; empty: nobody holds it
 
@@ -101,11 +99,6 @@ def check_space(least: int = LEAST_SPACE) -> None:
     """Errors: `RltraceError`, before a database starts that needs more."""
     if said := short_of_space(least):
         raise RltraceError(said)
-
-
-def threads_of_duckdb() -> dict[str, Any]:
-    """How many a database may have that is told no more of the memory."""
-    return {"threads": min(os.cpu_count() or 1, _held[0] // _OF_THREAD)} if _held else {}
 
 
 def of_duckdb() -> dict[str, str]:

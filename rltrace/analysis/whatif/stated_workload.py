@@ -185,7 +185,7 @@ def stated(tables: Mapping[str, Any], where: str) -> Stated:
     said = {key: value for key, value in tables.items() if key != "published"}
     known = by_table(checked(_KNOWN, said, where))
     placement = str(known[""].get("placement", PLACEMENTS[0]))
-    if not any(known.get("stages", {}).values()):
+    if sum(known.get("stages", {}).values()) < _KNOWN["step_s"][0]:
         refuse(where, "[stages] must name at least one stage that takes time")
     found = Stated(placement, known)
     _check_sense(found, where)

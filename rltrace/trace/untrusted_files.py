@@ -207,7 +207,8 @@ def text_given(path: str | Path) -> str:
 
 def _check_length(path: str | Path, length: int, most: int = bounds.MOST_TEXT_BYTES) -> None:
     if length > most:
-        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
+        said = f"larger than {most >> 20:,} MiB ({bounds.RAISED_BY}=4 allows four times that)"
+        raise OSError(errno.EFBIG, said, str(path))
 
 
 def _check(path: str | Path, mode: int, kinds: _Kinds = _KINDS) -> None:

@@ -21,8 +21,8 @@ def _raised(bound: int) -> int:
     return bound * min(max(int(said), 1), _MOST_RAISED) if said.isdecimal() else bound
 
 
-MOST_FILES = _raised(1 << 16)  # of a run; 2,000 processes have a third
-MOST_PROCESSES = _raised(1 << 13)
+MOST_FILES = _raised(1 << 18)  # of a run; 30,000 short processes have half
+MOST_PROCESSES = _raised(1 << 15)  # a job that starts a verifier for each sample has ten thousand
 MOST_PROBLEMS = 1 << 12  # that are told; more say nothing new
 MOST_TEXT_BYTES = _raised(64 << 20)  # of a text; 20,000 names of a kilobyte have a third of it
 MOST_TOTAL_BYTES = _raised(1 << 30)  # of all files of a run, and beyond them

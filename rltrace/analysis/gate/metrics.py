@@ -129,12 +129,9 @@ def parse_condition(kind: str, text: str) -> Condition:
     return Condition(kind, metric.name, _limit(kind, metric.name, value.strip()))
 
 
-_BASELINE = "baseline"
-_TABLE = {
-    _BASELINE: "text",
-    WALL: "text",
-    **{key: {"*": "said"} for key in (MAX_REGRESSION, MINIMUM, MAXIMUM)},
-}
+_LIMITS = {"*": "said"}  # by metric
+_TABLE = {"baseline": "text", WALL: "text", MAX_REGRESSION: _LIMITS, MINIMUM: _LIMITS,
+          MAXIMUM: _LIMITS}  # fmt: skip
 
 
 def stated_in(table: Mapping[str, Any]) -> tuple[tuple[Condition, ...], str | None]:
@@ -145,7 +142,7 @@ def stated_in(table: Mapping[str, Any]) -> tuple[tuple[Condition, ...], str | No
     if len(values) < len(table):
         refuse("", "a kind of condition stands there twice, with a dash and with an underscore")
     found = checked(_TABLE, values, "")
-    baseline, wall = found.pop(_BASELINE, None), found.pop(WALL, None)
+    baseline, wall = found.pop("baseline", None), found.pop(WALL, None)
     told = [(kind, f"{name}={limit}") for kind, of in found.items() for name, limit in of.items()]
     told += [] if wall is None else [(WALL, wall)]
     return tuple(parse_condition(*one) for one in told), baseline

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from rltrace.analysis.whatif.workload import StepWorkload
     from rltrace.trace.read.framework_figure import LoggedFigure
 
+# OpenBLAS takes its memory with the first product, and ends the process, by 1, where it gets none.
+np.dot(np.ones((2, 2)), np.ones((2, 2)))
 
 _Figure = TypeVar("_Figure")
 

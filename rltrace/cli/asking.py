@@ -137,7 +137,6 @@ def _read(kind: str, context: click.Context, option: click.Parameter, value: str
 
 _KINDS: dict[str, dict[str, Any]] = {
     "flag": {"default": None}, "count": {"type": int}, "number": {"type": float},
-    "stage": {"type": click.FloatRange(0, 1e8)},
     **{kind: {"callback": partial(_read, kind)} for kind in ("text", "time", "size")},
 }  # fmt: skip
 

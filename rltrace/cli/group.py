@@ -18,9 +18,11 @@ from rltrace import __version__
 from rltrace.cli import output
 from rltrace.entry import TRACEBACK, ended
 from rltrace.trace import errors
+from rltrace.trace.read.bounds import short_of_space
 from rltrace.trace.safe_text import visible
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+_NO_THREAD = "can't start new thread"  # what Python says of it
 _GUESSES = re.compile(r"\.? \(?Did you mean (?:one of: )?(.*?)\?\)?$")
 
 
@@ -81,7 +83,7 @@ def told(error: BaseException) -> tuple[str, int]:
     if isinstance(error, click.Abort):
         return "interrupted", errors.INTERRUPTED
     if isinstance(error, MemoryError):
-        return errors.NO_MEMORY, errors.UNREADABLE
+        return short_of_space() or errors.NO_MEMORY, errors.UNREADABLE
     if isinstance(error, OSError):
         output.discard()
         if isinstance(error, BrokenPipeError):
@@ -93,6 +95,8 @@ def told(error: BaseException) -> tuple[str, int]:
         return said, errors.UNREADABLE
     if (known := _of_duckdb(error)) is not None:
         return visible(str(known)), known.exit_code
+    if said := short_of_space() or (errors.NO_THREAD if str(error) == _NO_THREAD else ""):
+        return said, errors.UNREADABLE
     return _of_ours(error), errors.OUR_MISTAKE
 
 

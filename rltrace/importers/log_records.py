@@ -140,25 +140,29 @@ class Counted:
 
 
 class Lines:
-    """Iterates over a text's lines. One that is too long (its number is in `too_long`) comes as an
-    empty line, so that all others keep their numbers."""
+    """Iterates over a text's lines: of a file as many as it has, of what was packed as many as a
+    log may have. One that is too long (its number is in `too_long`) comes as an empty line, so that
+    all others keep their numbers."""
 
     def __init__(self, text: TextIO) -> None:
         self._text = text
+        packed = isinstance(getattr(text, "buffer", None), gzip.GzipFile)
+        self._most = (bounds.MOST_LINES, bounds.MOST_TOTAL_BYTES) if packed else (math.inf,) * 2
         self.too_long: list[int] = []
 
     def __iter__(self) -> Iterator[str]:
         number = characters = 0
+        most_lines, most_characters = self._most
         while line := self._text.readline(LONGEST_LINE):
             number += 1
             characters += len(line)
-            if number > bounds.MOST_LINES or characters > bounds.MOST_TOTAL_BYTES:
+            if number > most_lines or characters > most_characters:
                 raise too_long(f"{number:,} lines of {characters:,} characters")
             if len(line) < LONGEST_LINE or line.endswith("\n"):
                 yield line
                 continue
             self.too_long.append(number)
-            while line and not line.endswith("\n") and characters <= bounds.MOST_TOTAL_BYTES:
+            while line and not line.endswith("\n") and characters <= most_characters:
                 line = self._text.readline(LONGEST_LINE)
                 characters += len(line)
             yield "\n"

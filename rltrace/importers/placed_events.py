@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from rltrace.adapters.log_table import LoggedProcess, PlacedRow, PlacedSpan, SpanNames
 from rltrace.importers.log_records import counted
-from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.errors import RltraceError
+from rltrace.trace.read.stated_tables import checked, refuse
 from rltrace.trace.run_dir import NAMES, PROCESS, append_line, write_json
 from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import TableWriter
@@ -35,30 +36,17 @@ class PlacedEvents:
         return max(span.end_ns for span in self.spans)
 
 
+_STAGES = sorted(member.name.lower() for member in Stage)
+_MAPPING = {"framework": "text", "placement": "text", "steps": "texts",
+            "stages": {"*": _STAGES}, "roles": {"*": "text"}}  # fmt: skip
+
+
 def read_names(path: Path) -> SpanNames:
     """A mapping file. Errors: `RltraceError` for one that cannot be used."""
-    found = toml_given(path)
-    unknown = found.keys() - {"framework", "placement", "steps", "stages", "roles"}
-    stages = found.get("stages")
-    if unknown or not isinstance(stages, dict) or not stages:
-        odd = ", ".join(sorted(unknown))
-        what = f"has no {odd}" if unknown else "needs a table [stages]"
-        raise WrongUsage(f"{path} is no mapping: a mapping {what}")
-    for name, kind, what in (("steps", list, "a list of names"), ("roles", dict, "a table")):
-        if not isinstance(found.get(name, kind()), kind):
-            raise WrongUsage(f"{path} is no mapping: {name} has to be {what}")
-    words = {member.name.lower() for member in Stage}
-    for name, stage in stages.items():
-        if not isinstance(stage, str) or stage not in words:
-            said = f"{path} maps {name!r} to {stage!r}, which is no stage: there are "
-            raise WrongUsage(said + ", ".join(sorted(words)))
-    return SpanNames(
-        stages=stages,
-        framework=str(found.get("framework", SpanNames.framework)),
-        placement=str(found.get("placement", "")),
-        steps=tuple(map(str, found.get("steps", ("step", "global_step")))),
-        roles={str(name): str(role) for name, role in found.get("roles", {}).items()},
-    )
+    found = checked(_MAPPING, toml_given(path), str(path))
+    if not found.get("stages"):
+        refuse(str(path), "a mapping needs a table [stages]")
+    return SpanNames(**{**found, "steps": tuple(found.get("steps", SpanNames.steps))})
 
 
 def mapped(

@@ -24,6 +24,7 @@ from rltrace.report.formats.prometheus import CONTENT_TYPE, Families, exposition
 from rltrace.run.child_process import ended_by_signal
 from rltrace.run.run_folders import check_followed, open_readable
 from rltrace.trace.errors import UNREADABLE, RltraceError, WrongUsage
+from rltrace.trace.read.bounds import hold_memory
 
 PATH = "/metrics"
 _FRESH_S, _LOOKS_EVERY_S, _LAST_SCRAPES_S = 1.0, 5.0, 60.0
@@ -107,6 +108,7 @@ def judge(path: str) -> None:
     from rltrace.analysis.summary import summary_of
     from rltrace.analysis.timeline.analysed_part import StepSelection, narrow
 
+    hold_memory()  # by the size that the run has come to by then
     run = open_readable(Path(path))
     narrow(run, StepSelection(newest=_JUDGED_STEPS))
     print(json.dumps(prometheus.judgement(summary_of(RunAnalysis(run)))))

@@ -16,8 +16,8 @@ from rltrace.analysis.gate.metrics import (
     MAX_REGRESSION,
     WALL,
     Condition,
-    conditions_of,
     parse_condition,
+    stated_in,
 )
 from rltrace.run.run_folders import open_phase
 from rltrace.trace.errors import RltraceError, WrongUsage
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 FILE, PROJECT_FILE = "rltrace.toml", "pyproject.toml"
 DEFAULT = "goodput=3%"
 """The condition of a gate that has a baseline and is told none."""
-
-_BASELINE = "baseline"
 
 
 @dataclass(frozen=True)
@@ -72,14 +70,10 @@ def stated(options: Mapping[str, Sequence[str]], baseline: Path | None) -> GateS
 
 
 def from_table(table: Mapping[str, Any], folder: Path) -> GateSettings:
-    """Settings from a table of a file; its baseline lies beside the file in `folder`, dashes and
-    underscores are the same. Errors: `RltraceError` (wrong usage)."""
-    values = {str(key).replace("_", "-"): value for key, value in table.items()}
-    baseline = values.pop(_BASELINE, None)
-    if not isinstance(baseline, str | Path | None):
-        raise WrongUsage(f"{_BASELINE} takes the path of a file, and not {baseline!r}")
-    path = None if baseline is None else folder / baseline
-    return GateSettings(conditions_of(values), path)
+    """Settings from a table of a file; its baseline lies beside the file in `folder`. Errors:
+    `RltraceError` (wrong usage)."""
+    conditions, baseline = stated_in(table)
+    return GateSettings(conditions, None if baseline is None else folder / baseline)
 
 
 def read_settings(folder: Path) -> GateSettings:

@@ -13,6 +13,8 @@ NO_MEMORY = (
     "this takes more memory than a command may have: ask of fewer steps, or set RLTRACE_BOUNDS=4"
 )
 
+NO_THREAD = "no more threads may be started here: `ulimit -u`, or the limit of the container"
+
 
 def did_you_mean(said: str, *known: str) -> str:
     """` (did you mean rollout or reward?)` for a name that is not known; "" where none is alike."""

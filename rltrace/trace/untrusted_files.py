@@ -207,7 +207,8 @@ def text_given(path: str | Path) -> str:
 
 def _check_length(path: str | Path, length: int, most: int = bounds.MOST_TEXT_BYTES) -> None:
     if length > most:
-        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
+        said = f"larger than {most >> 20:,} MiB ({bounds.RAISED_BY}=4 allows four times that)"
+        raise OSError(errno.EFBIG, said, str(path))
 
 
 def _check(path: str | Path, mode: int, kinds: _Kinds = _KINDS) -> None:
@@ -290,12 +291,30 @@ _MOST_BITS = 1024
 _GZIP = b"\x1f\x8b"
 
 
-def parsed(text: str | bytes) -> Any:
-    """The value of a JSON text. Errors: ValueError, also where it is nested too deep."""
+def parsed(text: str | bytes, **hooks: Any) -> Any:
+    """The value of a JSON text, with `hooks` of `json.loads`. Errors: ValueError, also where it is
+    nested too deep."""
     try:
-        return json.loads(text)
+        return json.loads(text, **hooks)
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("a key comes twice in a table")
+    return table
+
+
+def _finite(text: str) -> float:
+    if not abs(value := float(text)) < float("inf"):
+        raise ValueError(f"{text[:40]} is no finite number")
+    return value
+
+
+STRICTLY = {"object_pairs_hook": _once, "parse_float": _finite, "parse_constant": _finite}
+"""Hooks that refuse a key that comes twice, and what is no finite number (NaN is no JSON)."""
 
 
 def told_in(path: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 import rltrace
 from rltrace.testing.handmade_runs import process, rows, run_of, turns
-from rltrace.testing.inside.trace import TABLES, Column
+from rltrace.testing.inside.trace import TABLES, Column, packaged_toml
 from rltrace.testing.inside.trace import compaction_compact as compact
 
 MOST_CPU_S, MOST_MB = 20.0, 2000.0
@@ -434,17 +434,33 @@ def _log(run: Path, randomness: random.Random) -> _Made:
     return said, ["import", *framework, name, "--out", "made"]
 
 
+_STATED = {  # a file that a user states things in: the command that reads it, and its schema
+    "stages.toml": (["whatif", "--stages", "stages.toml"], "analysis/data/stages_file.toml"),
+    "workload.toml": (["plan", "workload.toml"], "analysis/plan/data/workload.toml"),
+    "map.toml": (["import", "chrome", "trace.json", "--map", "map.toml", "--out", "made"], ""),
+    "rltrace.toml": (["gate", "{run}"], ""),
+}
+_TOP = ("max-regression", "min", "max", "baseline", "wall", "steps", "roles", "framework", "x")
+
+
 def _settings(run: Path, randomness: random.Random) -> _Made:
-    path = run.parent / "rltrace.toml"
+    """A key, mostly one that the file has, with an odd value."""
     odd = randomness.choice(
         ('"goodput=3%"', "1e999", "nan", "-inf", '"goodput=nan%"', "[[]]", "1" * 5000, "true",
-         '"' + "x" * 100_000 + '"', "[" * 5000, '"lag.p99=1e400"', "{}")
+         '"' + "x" * 100_000 + '"', "[" * 5000, '"lag.p99=1e400"', "{}", "1e308", "5e-324", "-1",
+         "0", "[1, nan]", "{ goodput = true }", "1979-05-27", "1" * 300, "0.5", "1e8")
     )  # fmt: skip
-    key = randomness.choice(("max-regression", "min", "max", "baseline", "wall", "prompts", "x"))
-    table = randomness.choice(("[gate]\n", "", "[workload]\n", "[[gate]]\n"))
-    path.write_text(f"{table}{key} = {odd}\n" * randomness.choice((1, 1, 3)))
-    command = (["gate", "{run}"], ["whatif", "--stages", path.name], ["plan", path.name])
-    return f"settings {table!r} {key} = {odd[:40]}", randomness.choice(command)
+    name, (command, file) = randomness.choice(sorted(_STATED.items()))
+    schema = packaged_toml(file) if file else {"gate": dict.fromkeys(_TOP), **dict.fromkeys(_TOP)}
+    table = randomness.choice(["", *(key for key in schema if isinstance(schema[key], dict))])
+    key = randomness.choice(list(schema.get(table, schema)))
+    text = f"[{table}]\n" if table else ""
+    text += f"{key} = {odd}\n" * randomness.choice((1, 1, 1, 3))
+    if table != "stages" and name == "stages.toml":
+        text += "[stages]\nrollout = 6\ntrain = 4\n"
+    (run.parent / name).write_text(text)
+    (run.parent / "trace.json").write_text('[{"name": "x", "ph": "X", "ts": 1, "dur": 1}]')
+    return f"{name} [{table}] {key} = {odd[:40]}", command
 
 
 _KINDS: tuple[Callable[[Path, random.Random], _Made], ...] = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import math
+import os
 import re
 import shutil
 import sqlite3
@@ -15,10 +17,11 @@ import pytest
 from rltrace.importers.formats import wandb_files
 from rltrace.testing.inside.adapters import LogRecord as Record
 from rltrace.testing.inside.importers import LONGEST_LINE, Log, crc32c, joined, read_log, read_run
-from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
+from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError, bounds
 from tests.importers.logs import FIXTURES, event, framed
 
 EVENTS = FIXTURES / "separate_async/events.out.tfevents.1760000000.imported.0"
+VERL = FIXTURES / "verl.wandb"
 
 
 def steps_of(log: Log) -> list[int]:
@@ -53,6 +56,28 @@ def test_event_files_are_read_as_tensorboard_reads_them() -> None:
     assert [record.metrics["timing_s/gen"] for record in log.records[:4]] == gens
     assert [record.metrics["perf/total_num_tokens"] for record in log.records[:2]] == [1912, 2063]
     assert log.records[0].real_ns == round(1760000002.7803988 * 1e9)
+
+
+def test_a_log_has_as_many_lines_as_it_takes_of_the_disk_and_a_packed_one_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "MOST_LINES", 10)
+    lines = b"".join(b'{"step": %d, "timing_s/gen": 1.5}\n' % step for step in range(50))
+    (tmp_path / "log.jsonl").write_bytes(lines)
+    assert steps_of(read_log(tmp_path / "log.jsonl")) == [*range(50)]
+    (tmp_path / "log.gz").write_bytes(gzip.compress(lines))
+    with pytest.raises(RltraceError, match="RLTRACE_BOUNDS"):
+        read_log(tmp_path / "log.gz")
+
+
+@pytest.mark.parametrize("name", ["run-x.wandb", "events.out.tfevents.1.x"])
+def test_a_file_that_is_mostly_a_hole_is_not_read_in_a_folder_either(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes((VERL if name.endswith("wandb") else EVENTS).read_bytes())
+    os.truncate(tmp_path / name, 1 << 40)
+    with pytest.raises(RltraceError, match="larger than"):
+        read_log(tmp_path)
 
 
 TOO_LONG = '{"' + "x" * 3 * LONGEST_LINE
@@ -210,7 +235,6 @@ def test_what_was_logged_as_no_finite_number_is_kept_apart(
 # wandb's files of a run, as wandb 0.31 wrote them: by OpenRLHF's logger and by verl's tracking.
 
 OPENRLHF = FIXTURES / "openrlhf.wandb"
-VERL = FIXTURES / "verl.wandb"
 BLOCK = 32768
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,24 @@ def test_what_is_no_trace_is_said_in_a_sentence(data: bytes, says: str, tmp_path
         read(tmp_path / "x.json")
     with pytest.raises(RltraceError, match=r"no torch\.profiler trace"):
         files_of(tmp_path / "empty")
+
+
+def test_a_large_profile_takes_a_few_times_its_size(tmp_path: Path) -> None:
+    """Names and shapes come again with each event: they stand once in memory."""
+    said = {"Input Dims": [[16, 1024], [1024, 1024], []], "Input type": ["float", "float", ""]}
+    said |= {"Concrete Inputs": ["", "", ""], "Input Strides": [[1024, 1], [1024, 1], []]}
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::addmm", "pid": 1, "tid": 1, "dur": 0.5}
+    made = [{**event, "ts": place, "args": {**said, "External id": place}} for place in range(9000)]
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": made}))
+    del made
+    tracemalloc.start()
+    try:
+        found = read(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4.5 * path.stat().st_size
+    shapes = next(one for one in found.arguments if one.title == "Input Dims")
+    assert shapes.words == [json.dumps(said["Input Dims"])]
+    assert (len(found), set(found.name)) == (9000, {"aten::addmm"})

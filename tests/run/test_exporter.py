@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import urllib.error
@@ -21,7 +23,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rltrace.run import exporter as exporting
-from rltrace.run.exporter import Exporter, serve
+from rltrace.run.exporter import _JUDGE, Exporter, serve
 from rltrace.testing.handmade_runs import at, process, run_of
 from rltrace.testing.inside.report import loopback
 from rltrace.testing.inside.trace import (
@@ -222,3 +224,13 @@ def test_what_is_no_text_is_escaped_and_answered(run: Path) -> None:
     ((status, _, text),) = served(run, get)
     assert status == 200
     assert 'rltrace_run_alive{run="a\\\\udce9"} 0' in text
+
+
+def test_a_run_that_has_grown_is_judged_by_the_size_that_it_has_by_then(run: Path) -> None:
+    """What may be written to when the exporter began may be too little for its report."""
+    little = "import resource; _, hard = resource.getrlimit(resource.RLIMIT_DATA); "
+    little += "resource.setrlimit(resource.RLIMIT_DATA, (160 << 20, hard)); "
+    command = [sys.executable, "-c", little + _JUDGE, str(run)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)

@@ -188,6 +188,24 @@ def test_a_command_has_its_memory_and_no_more(run: Path) -> None:
     assert peak_mb < 2000
 
 
+_TAKES_MORE = """
+import sys
+from rltrace.entry import main
+try:
+    main()
+except SystemExit as ended:
+    import numpy
+    numpy.empty(1100 << 17)
+    sys.exit(ended.code)
+"""
+
+
+def test_of_a_command_s_memory_libraries_leave_most_to_what_it_reads(run: Path) -> None:
+    words = [sys.executable, "-c", _TAKES_MORE, "report", run]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("place", ["run.json", "spans"])
 def test_a_pipe_behind_a_url_is_waited_for_by_nobody(run: Path, place: str) -> None:
     path = run / place if place.endswith(".json") else segment_of(run, place)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import combinations
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,20 @@ import numpy as np
 from rltrace.analysis.figures.devices import CORE, count_devices, framework_of
 from rltrace.analysis.fixes.job_settings import Difference, current_settings, differing
 from rltrace.analysis.gate.metrics import LAG, LENGTH, REWARD
-from rltrace.analysis.gate.paired_steps import MOST_STEPS, RunSeries, series_of
+from rltrace.analysis.gate.paired_steps import MOST_LAG, MOST_STEPS, RunSeries, series_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
 from rltrace.trace.job_devices import AGENT, cores_of
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.run import OpenedRun
-from rltrace.trace.untrusted_files import packaged_toml, text_given, write_given
+from rltrace.trace.read.stated_tables import checked, refuse
+from rltrace.trace.untrusted_files import (
+    STRICTLY,
+    packaged_toml,
+    parsed,
+    text_given,
+    write_given,
+)
 
 FORMAT = "rltrace-baseline"
 SCHEMA = 1
@@ -104,61 +113,56 @@ def _plain(column: Any) -> list[float | int | None]:
     return [int(x) if x is not None and x.is_integer() else x for x in kept]
 
 
+_FACTS, _LAGS = {"*": "fact"}, {f"{LAG}{lag}" for lag in range(MOST_LAG + 1)}
+_RUN = {"run": "text", "start_ns": [-EVER_NS, EVER_NS], "steps": "counts",
+        "columns": {LENGTH: "figures", "*": "figures"}}  # fmt: skip
+_FILE = {
+    **dict.fromkeys(("rltrace_version", "created"), "text"),
+    **dict.fromkeys(("hardware", "framework", "settings"), _FACTS),
+    "runs": [_RUN],
+}
+
+
 def read_baseline(path: Path) -> Baseline:
     """Errors: `RltraceError` where the file is no baseline, damaged, or of another schema."""
     try:
-        data = json.loads(text_given(path))
+        data = parsed(text_given(path), **STRICTLY)
     except OSError as error:
         raise RltraceError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise RltraceError(f"{path} is no baseline: it is no JSON") from None
+    except ValueError as error:
+        raise RltraceError(f"{path} is no baseline: it is no JSON ({error})") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise RltraceError(f"{path} is no baseline: `rltrace baseline RUN... -o FILE` makes one")
-    if data.get("schema_version") != SCHEMA:
+    if (schema := data.get("schema_version")) != SCHEMA or isinstance(schema, bool):
         raise RltraceError(
-            f"{path} is a baseline of schema version {data.get('schema_version')!r}, and this "
-            f"rltrace reads version {SCHEMA}: make it anew"
+            f"{path} is a baseline of schema version {shown(schema)}, and this rltrace reads "
+            f"version {SCHEMA}: make it anew"
         )
     try:
-        runs = tuple(_series(one) for one in data["runs"])
-        if not 1 <= len(runs) <= MOST_RUNS:
-            raise ValueError(f"{len(runs)} runs")
-        created, version = str(data["created"]), str(data["rltrace_version"])
-        hardware, framework, settings = (
-            _table(data[name]) for name in ("hardware", "framework", "settings")
-        )
-        return Baseline(version, created, hardware, framework, settings, runs)
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise RltraceError(f"{path} is a damaged baseline: {what}") from None
+        found = checked(_FILE, data, "", by_us=True)
+        if not 1 <= len(found["runs"]) <= MOST_RUNS:
+            refuse("", f"{len(found['runs'])} runs")
+        return Baseline(**{**found, "runs": tuple(_series(**one) for one in found["runs"])})
+    except WrongUsage as error:
+        raise RltraceError(f"{path} is a damaged baseline: {error}") from None
 
 
-def _table(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r} is no table")
-    json.dumps(value, allow_nan=False)  # which could not be written again
-    return value
-
-
-def _series(data: dict[str, Any]) -> RunSeries:
-    columns = {str(name): np.array(col, np.float64) for name, col in data["columns"].items()}
-    if not data["steps"] or not all(type(step) is int and step >= 0 for step in data["steps"]):
-        raise ValueError("steps that are no whole numbers, or none")
-    steps = np.array(data["steps"], np.int64)
+def _series(run: str, start_ns: int, steps: list[int], columns: Mapping[str, Any]) -> RunSeries:
+    """Errors: `RltraceError` for what no run did."""
     if len(steps) > MOST_STEPS:
-        raise ValueError(f"more than {MOST_STEPS:,} steps")
-    for name, column in columns.items():
-        if column.shape != steps.shape:
-            raise ValueError(f"column {name} is not as long as the steps")
-        odd = np.abs(column) > _MOST
-        if name != REWARD:
-            odd |= (column < 0) | ((column > 0) & (column < _LEAST))
-        lag = name.removeprefix(LAG)
-        if odd.any() or (lag != name and not lag.isdigit()):
-            raise ValueError(f"column {name} holds figures that cannot be")
-    if LENGTH not in columns or not (columns[LENGTH] > 0).all():
-        raise ValueError("a run without the lengths of its steps")
-    return RunSeries(str(data["run"]), int(data["start_ns"]), steps, columns)
+        refuse("", f"more than {MOST_STEPS:,} steps")
+    for name, figures in columns.items():
+        if len(figures) != len(steps):
+            refuse("", f"column {name} is not as long as the steps")
+        least = -_MOST if name == REWARD else _LEAST
+        if not all(least <= one <= _MOST or one == 0 for one in figures if one is not None):
+            refuse("", f"column {name} holds figures that cannot be")
+        if name.startswith(LAG) and name not in _LAGS:
+            refuse("", f"column {name} is of no lag")
+    if not all(columns[LENGTH]):
+        refuse("", f"column {LENGTH} must have the length of each step")
+    arrays = {name: np.array(column, np.float64) for name, column in columns.items()}
+    return RunSeries(run, start_ns, np.array(steps, np.int64), arrays)
 
 
 def complete_series(runs: Sequence[OpenedRun], to: str) -> list[RunSeries]:

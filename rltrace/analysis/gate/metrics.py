@@ -22,6 +22,7 @@ from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval
 from rltrace.analysis.walls.wall import wall_names
 from rltrace.analysis.whatif.workload import number_of
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK, WrongUsage, did_you_mean
+from rltrace.trace.read.stated_tables import checked, refuse
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, word
 
@@ -97,7 +98,6 @@ def _quantile(name: str) -> tuple[str, float | None]:
 
 MAX_REGRESSION, MINIMUM, MAXIMUM = "max-regression", "min", "max"
 WALL = "wall"
-KINDS = (MAX_REGRESSION, MINIMUM, MAXIMUM, WALL)
 
 
 @dataclass(frozen=True)
@@ -129,25 +129,27 @@ def parse_condition(kind: str, text: str) -> Condition:
     return Condition(kind, metric.name, _limit(kind, metric.name, value.strip()))
 
 
-def conditions_of(table: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """The conditions of a table of a TOML file: `max-regression`, `min` and `max` are tables of
-    limits by metric, `wall` is a text. Errors: `RltraceError` (wrong usage)."""
-    found = []
-    for kind, value in table.items():
-        if kind not in KINDS:
-            raise WrongUsage(f"{kind!r} is no condition of a gate: {', '.join(KINDS)}")
-        if kind == WALL and isinstance(value, str):
-            found.append(parse_condition(kind, value))
-        elif kind != WALL and isinstance(value, Mapping):
-            found += [parse_condition(kind, f"{name}={limit}") for name, limit in value.items()]
-        else:
-            takes = "name" if kind == WALL else "table of limits by metric"
-            raise WrongUsage(f"{kind} takes a {takes}, and not {value!r}")
-    return tuple(found)
+_LIMITS = {"*": "said"}  # by metric
+_TABLE = {"baseline": "text", WALL: "text", MAX_REGRESSION: _LIMITS, MINIMUM: _LIMITS,
+          MAXIMUM: _LIMITS}  # fmt: skip
+
+
+def stated_in(table: Mapping[str, Any]) -> tuple[tuple[Condition, ...], str | None]:
+    """The conditions, and the path of the baseline, of a table of a TOML file: `max-regression`,
+    `min` and `max` are tables of limits by metric, `wall` and `baseline` texts; dashes and
+    underscores are the same. Errors: `RltraceError` (wrong usage)."""
+    values = {key.replace("_", "-"): value for key, value in table.items()}
+    if len(values) < len(table):
+        refuse("", "a kind of condition stands there twice, with a dash and with an underscore")
+    found = checked(_TABLE, values, "")
+    baseline, wall = found.pop("baseline", None), found.pop(WALL, None)
+    told = [(kind, f"{name}={limit}") for kind, of in found.items() for name, limit in of.items()]
+    told += [] if wall is None else [(WALL, wall)]
+    return tuple(parse_condition(*one) for one in told), baseline
 
 
 def _limit(kind: str, name: str, text: str) -> float:
-    percent, value = text.endswith("%"), number_of(text.rstrip("%"))
+    percent, value = text.endswith("%"), number_of(text.removesuffix("%"))
     if not math.isfinite(value):
         raise WrongUsage(f"{text!r} is no number to limit {name} by")
     wanted = ""
@@ -157,6 +159,8 @@ def _limit(kind: str, name: str, text: str) -> float:
         wanted = "more than 0 and less than 100 %"
     elif kind != MAX_REGRESSION and percent:
         wanted = "a number in the metric's unit"
+    elif kind != MAX_REGRESSION and value < 0 and name != REWARD:
+        wanted = "a number that is not negative"
     if wanted:
         raise WrongUsage(f"--{kind} {name} takes {wanted}, and not {text!r}")
     return value / 100 if percent else value

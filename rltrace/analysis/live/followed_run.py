@@ -20,6 +20,7 @@ from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.steps import Steps, steps_of
 from rltrace.trace.job_devices import AGENT, hidden_devices
 from rltrace.trace.liveness import Liveness
+from rltrace.trace.read.bounds import LEAST_SPACE_OF_ONE, check_space
 from rltrace.trace.read.clock_alignment import EVERYTHING, Reach, clock_time
 from rltrace.trace.read.row_filters import job_begins, parts_of
 from rltrace.trace.read.run_follower import Rows, RunFollower
@@ -125,6 +126,7 @@ class Watched:
         """Of one thread: there are few rows, and the job has work for the others."""
         import duckdb
 
+        check_space(LEAST_SPACE_OF_ONE)
         return duckdb.connect(config={"threads": 1})
 
     @property

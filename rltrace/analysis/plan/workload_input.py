@@ -19,10 +19,11 @@ from rltrace.analysis.plan.stage_costs import learner, rollout
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import variation
 from rltrace.analysis.whatif.replay import replay
-from rltrace.analysis.whatif.stated_workload import Tables, by_table, checked, refuse
+from rltrace.analysis.whatif.stated_workload import Tables, by_table
 from rltrace.analysis.whatif.workload import Constants, PlanConstants, number_of, packaged
 from rltrace.analysis.whatif.workload_of_run import workload_of
 from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
+from rltrace.trace.read.stated_tables import checked, refuse
 from rltrace.trace.untrusted_files import toml_given
 from rltrace.trace.vocabulary import Stage, word
 
@@ -54,8 +55,9 @@ def seconds(text: str, what: str) -> float:
 def spec_of(tables: Tables, where: str) -> Spec:
     """The workload that tables state; `where` names them in errors. Errors: `RltraceError`."""
     known: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-    schema = packaged("workload")
-    known |= {table: checked(schema, table, values, where) for table, values in tables.items()}
+    said = {**tables, **tables.get("", {})}
+    said.pop("", None)
+    known |= by_table(checked(packaged("workload"), said, where))
     names = ("", "gpus", "batch", "lengths", "environment")
     top, gpus, batch, lengths, env = (known[table] for table in names)
     assumed: list[str] = []

@@ -336,14 +336,20 @@ def find_background(run: OpenedRun, seen: Collection[tuple[Stage, int]]) -> Back
     for stage in _WAITED:
         rows = run.ask(f"select distinct process from raw_{TABLE_OF[stage]} where start_ns > 0")
         at_work = {process for (process,) in rows}
-        asked = sorted(one for of, one in seen if of is stage and one not in at_work)
+        asked = {one for of, one in seen if of is stage and one not in at_work}
         rest = _rest(run, stage) if asked and at_work else None
         if rest is None:
             continue
-        for process in asked:
+        least_ns = int(_NEARLY_ALL * (rest.end - rest.start).sum())
+        rows = run.ask(f"""
+            select process from raw_spans where stage = {int(stage)} and start_ns > 0
+            group by process
+            having bool_or(end_ns < 0) or sum(greatest(end_ns - start_ns, 0)) >= {least_ns}
+        """)  # few may be it; to look at each of thousands of processes takes a while
+        for process in sorted(asked.intersection(process for (process,) in rows)):
             spans = _spans(run, stage, process)
             inside = spans.until(rest.end) - spans.until(rest.start)
-            if inside.sum() / (rest.end - rest.start).sum() >= _NEARLY_ALL:
+            if inside.sum() >= least_ns:
                 found.append((stage, process))
     return tuple(found)
 

@@ -22,7 +22,6 @@ from rltrace.analysis.trajectories.staleness import LAG_UNIT, Staleness
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
 from rltrace.trace.untrusted_files import packaged_toml
-from rltrace.trace.vocabulary import Fate
 
 ESS_LIMIT = 0.5  # a lag is within bounds while at least this part of its tokens counts
 CLIP_LIMIT = 0.15
@@ -220,29 +219,7 @@ class RatioSums(Columns):
 
 def ratio_sums(run: OpenedRun) -> RatioSums:
     """Of all samples that were trained on; those whose generation saw versions change are apart."""
-    # A use without a step is of the version that trained on it. What is infinite is counted apart.
-    columns = run.ask(f"""
-        {GENERATED_SAMPLES}
-        select case when version >= 0 then version - first_version end::double as lag,
-               case when step >= 0 then step else version end::double as step,
-               (count(distinct nullif(trajectory, -1))
-                + count(*) filter (trajectory = -1))::double,
-               sum(n) filter (finite)::double,
-               sum(sum_w) filter (finite)::double, sum(sum_w_squared) filter (finite)::double,
-               sum(clip_share * n) filter (not isnan(clip_share))::double,
-               sum(n) filter (not isnan(clip_share))::double,
-               sum(mean_log_ratio * n) filter (isfinite(mean_log_ratio))::double,
-               sum(n) filter (isfinite(mean_log_ratio))::double,
-               count(*) filter (not finite)::double,
-               coalesce(first_version = last_version, false)::int::double as unmixed
-        from (select u.*, g.first_version, g.last_version,
-                     isfinite(sum_w) and isfinite(sum_w_squared) as finite,
-                     coalesce(nullif(u.tokens, -1), g.response_tokens) as n
-              from told_uses u left join generated g on u.trajectory = g.trajectory
-              where time_ns > 0 and fate = {int(Fate.TRAINED)} and not isnan(sum_w)
-                    and not isnan(sum_w_squared))
-        where n > 0 group by 1, 2, 12 order by 1, 2, 12
-    """)
+    columns = run.ask(f"{GENERATED_SAMPLES} {_SQL['ratio_sums']}")
     table = np.array(columns, np.float64).reshape(-1, 12)
     table[:, 2:] = np.nan_to_num(table[:, 2:])
     return RatioSums(*table.T)
@@ -315,6 +292,7 @@ class Prior:
 
 def prior_for(objective: str) -> Prior:
     """By any name of the objective; of an unknown one plain PPO's, which tolerates least."""
+_SQL = packaged_toml("analysis/data/sample_queries.toml")
     table = packaged_toml("analysis/data/lag_priors.toml")["prior"]
     found = [one for one in table if objective.lower() in one["match"]]
     one = (found or table)[0]

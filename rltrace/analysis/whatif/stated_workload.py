@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from rltrace.analysis.whatif.workload import (
     train_mfu,
     weight_bytes,
 )
-from rltrace.trace.errors import WrongUsage
+from rltrace.trace.read.stated_tables import checked, refuse
 from rltrace.trace.untrusted_files import packaged_toml, toml_given
 from rltrace.trace.vocabulary import Stage
 
@@ -182,73 +182,27 @@ def by_table(said: Mapping[str, Any]) -> Tables:
 def stated(tables: Mapping[str, Any], where: str) -> Stated:
     """The same from tables that are read. `where` names them in errors."""
     # What was published of it is no input.
-    said = by_table({key: value for key, value in tables.items() if key != "published"})
-    for key, value in said[""].items():
-        if isinstance(_KNOWN.get(key), dict):
-            refuse(where, f"{key} must be a table, [{key}], and is {value!r}")
-    known = {table: checked(_KNOWN, table, values, where) for table, values in said.items()}
-    placement = str(known[""].get("placement", "colocated"))
-    if placement not in PLACEMENTS:
-        refuse(where, f"placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}")
-    if not any(known.get("stages", {}).values()):
+    said = {key: value for key, value in tables.items() if key != "published"}
+    known = by_table(checked(_KNOWN, said, where))
+    placement = str(known[""].get("placement", PLACEMENTS[0]))
+    if sum(known.get("stages", {}).values()) < _KNOWN["step_s"][0]:
         refuse(where, "[stages] must name at least one stage that takes time")
     found = Stated(placement, known)
     _check_sense(found, where)
     return found
 
 
-def checked(
-    schema: Mapping[str, Any], table: str, values: Mapping[str, Any], where: str
-) -> dict[str, Any]:
-    """The values of a table ("": before all tables), of the kinds that a schema states: "text",
-    "number", "said" (a number, too, as its text), "flag" (true or false), some words, or from where
-    to where, whole where these are. Errors: `RltraceError` for anything else."""
-    found, tables = dict(values), by_table(schema)
-    if table not in tables:
-        refuse(where, f"there is no table [{table}]; known are {', '.join(filter(None, tables))}")
-    for key, value in values.items():
-        name = f"{table}.{key}" if table else key
-        known = tables[table].get(key)
-        if known is None:
-            refuse(where, f"there is no {name}; known are {', '.join(tables[table])}")
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        least, most = (0.0, sys.float_info.max) if known == "number" else (known[0], known[-1])
-        if known == "said":
-            found[key] = str(value)
-        elif known == "text":
-            if not isinstance(value, str):
-                refuse(where, f"{name} must be a text, not {value!r}")
-        elif known == "flag":
-            if not isinstance(value, bool):
-                refuse(where, f"{name} must be true or false, not {value!r}")
-        elif isinstance(least, str):
-            if value not in known:
-                refuse(where, f"{name} must be one of {', '.join(known)}, not {value!r}")
-        elif not is_number:
-            refuse(where, f"{name} must be a number, not {value!r}")
-        elif not least <= value <= most:
-            rule = f"from {least:,} to {most:,}" if known != "number" else "finite and not negative"
-            refuse(where, f"{name} must be {rule}, and is {value}")
-        elif isinstance(least, int) and value != round(value):
-            refuse(where, f"{name} must be a whole number, not {value:g}")
-        else:
-            found[key] = type(least)(value)
-    return found
-
-
 def _check_sense(found: Stated, where: str) -> None:
-    for key in ("overlap", "changed_share"):
-        if found.number("sync", key, 0.0) > 1:
-            refuse(where, f"sync.{key} is a part of the update, 0 to 1")
-    for key in ("prompts", "samples", "engines", "slots"):
-        count = found.number("rollout", key, 1.0)
-        if count < 1 or count != round(count):
-            refuse(where, f"rollout.{key} must be a whole number, 1 or more, not {count:g}")
-    pools, known = set(found.tables.get("devices", {})), found.tables.get("rollout", {})
+    lengths = [f"{of}_tokens" for of in ("mean", "p95", "cap")]
+    for less, more in combinations(lengths, 2):
+        if found.number("rollout", less) > found.number("rollout", more):
+            refuse(where, f"rollout.{less} must not exceed rollout.{more}")
+    pools = found.tables.get("devices", {}).keys() - {"name", "usd_per_hour"}
+    known = found.tables.get("rollout", {})
     if "slots" in known and ("prompts" not in known or not ("engines" in known or pools)):
         refuse(where, "rollout.slots needs rollout.prompts, and rollout.engines or [devices]")
-    if "shared" in pools and pools & {"rollout", "train"}:
-        refuse(where, "devices are either shared or split into rollout and train")
+    if pools not in (set(), {"shared"}, {"rollout", "train"}):
+        refuse(where, "[devices] are either shared or split into rollout and train")
     rollout_s = found.number("stages", "rollout", 0.0)
     for key in ("throughput_s", "tail_s"):
         if found.number("rollout", key) > rollout_s:
@@ -270,8 +224,3 @@ def _check_sense(found: Stated, where: str) -> None:
             f"{devices:g} {device} would be {100 * mfu:.0f} % MFU: training takes at least "
             f"{mfu * train_s / most:.1f} s",
         )
-
-
-def refuse(where: str, why: str) -> NoReturn:
-    """Errors: `RltraceError`, which begins with `where` (a file, say) if that is anything."""
-    raise WrongUsage(f"{where}: {why}" if where else why)

@@ -17,6 +17,7 @@ from typing import Any
 
 from rltrace.adapters.log_table import LogRecord, ns
 from rltrace.importers.log_records import Counted, Torn, is_text
+from rltrace.trace.untrusted_files import open_given
 
 MARK = "tfevents"  # what the name of every event file has in it
 
@@ -64,7 +65,7 @@ def read(path: Path, _settings: object) -> tuple[list[LogRecord], list[str], dic
 
 def _events(path: Path) -> Iterator[tuple[int, bytes | None]]:
     """Where each record begins and its event; None for one that its checksum denies."""
-    with path.open("rb") as file:
+    with open_given(path) as file:
         size = os.fstat(file.fileno()).st_size
         while header := file.read(_HEADER.size):
             at = file.tell() - len(header)

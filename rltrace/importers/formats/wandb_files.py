@@ -17,6 +17,7 @@ from typing import Any
 from rltrace.adapters.log_table import LogRecord, ns
 from rltrace.importers.formats.event_files import fields
 from rltrace.importers.log_records import Torn, check_many, split
+from rltrace.trace.untrusted_files import open_given
 
 SUFFIX = ".wandb"  # what the name of every such file ends with
 
@@ -75,27 +76,27 @@ def _take(
 
 def _messages(path: Path) -> Iterator[tuple[int, bytes]]:
     """The records, put together from their pieces, and where each began."""
-    data = path.read_bytes()
     at, began, parts = len(_START), 0, list[bytes]()
-    while at < len(data):
-        left = _BLOCK_BYTES - at % _BLOCK_BYTES
-        if left < _PIECE.size:
-            at += left  # too little for a piece: filled up with zeros
-            continue
-        if at + _PIECE.size > len(data):
-            raise Torn(f"byte {at}")
-        checksum, size, kind = _PIECE.unpack_from(data, at)
-        piece = data[at + _PIECE.size : at + _PIECE.size + size]
-        fits = kind in (_WHOLE, _FIRST) if not parts else kind in (_MIDDLE, _LAST)
-        if len(piece) < size or not fits or checksum != zlib.crc32(bytes([kind]) + piece):
-            raise Torn(f"byte {began if parts else at}")
-        if not parts:
-            began = at
-        parts.append(piece)
-        if kind in (_WHOLE, _LAST):
-            yield began, b"".join(parts)
-            parts = []
-        at += _PIECE.size + size
+    with open_given(path) as file:
+        file.seek(at)
+        while head := file.read(min(_PIECE.size, left := _BLOCK_BYTES - at % _BLOCK_BYTES)):
+            if left < _PIECE.size:
+                at += left  # too little for a piece: filled up with zeros
+                continue
+            if len(head) < _PIECE.size:
+                raise Torn(f"byte {at}")
+            checksum, size, kind = _PIECE.unpack(head)
+            piece = file.read(size)
+            fits = kind in (_WHOLE, _FIRST) if not parts else kind in (_MIDDLE, _LAST)
+            if len(piece) < size or not fits or checksum != zlib.crc32(bytes([kind]) + piece):
+                raise Torn(f"byte {began if parts else at}")
+            if not parts:
+                began = at
+            parts.append(piece)
+            if kind in (_WHOLE, _LAST):
+                yield began, b"".join(parts)
+                parts = []
+            at += _PIECE.size + size
     if parts:
         raise Torn(f"byte {began}")
 

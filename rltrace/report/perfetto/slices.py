@@ -15,12 +15,14 @@ from rltrace.analysis.timeline.critical_path import PathSegment
 from rltrace.report.perfetto import scene as scenes
 from rltrace.report.perfetto.scene import OPEN, Ints, Note, Scene, SceneRows, Slices, word_of
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, Phase, Stage, SyncRole, Transport
 
 # The order of what is of the run; next come the processes, whose rows have an order too.
 STEPS, PATH, VERSIONS, COUNTERS = range(4)
 TITLES = ("steps", "critical path", "policy versions")
 TRAJECTORIES, REWARDS, USES, UPDATES, PHASES, PROFILES = range(6)
+_SQL = packaged_toml("report/perfetto/slices.toml")
 _NOTED = ("step", "version", "tokens", "bytes", "items")
 _COLUMNS = f"process, lane, start_ns, end_ns, name, stage, phase, {', '.join(_NOTED)}"
 _IS_PHASE = f"(stage = {Stage.SYNC:d} AND phase <> -1)"
@@ -112,26 +114,9 @@ def _pack_lanes(process: NDArray[Any], lane: Ints, rows: SceneRows, order: Ints)
     return scenes.pack_each(process, rows.start[order[begins]], last)
 
 
-_TRAJECTORIES = """
-    SELECT t.process, t.start_ns, t.end_ns, t.trajectory, t."group", prompt, first_version,
-           last_version, prompt_tokens, response_tokens, turns, env_ns, preemptions, finish,
-           CASE WHEN first_token_ns = -1 THEN -1 ELSE first_token_ns - t.start_ns END
-               AS to_first_token_ns,
-           coalesce(u.step, -1) AS used_in_step, coalesce(u.version, -1) AS used_by_version,
-           coalesce(u.fate, -1) AS fate,
-           CASE WHEN u.version <> -1 AND first_version <> -1 THEN u.version - first_version END
-               AS lag_versions,
-           CASE WHEN t.end_ns <> -1 THEN u.time_ns - t.end_ns END AS waited_ns
-    FROM raw_trajectories t LEFT JOIN (
-        SELECT trajectory, min(time_ns) AS time_ns, arg_min(step, time_ns) AS step,
-               arg_min(version, time_ns) AS version, arg_min(fate, time_ns) AS fate
-        FROM raw_uses WHERE trajectory <> -1 GROUP BY trajectory) u USING (trajectory)
-"""
-
-
 def trajectories(scene: Scene, run: OpenedRun) -> Slices:
     """Samples being generated, named by the policy versions that wrote them."""
-    rows = SceneRows(scene, run, _TRAJECTORIES)
+    rows = SceneRows(scene, run, _SQL["trajectories"])
     versions, first = scenes.number(rows["first_version"], rows["last_version"])
 
     def name(nth: int) -> str:
@@ -169,22 +154,9 @@ def rewards(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
     )
 
 
-_USES = """
-    SELECT u.process, u.time_ns AS start_ns, u.time_ns AS end_ns, trajectory, u.step, u.version,
-           u.fate, u.tokens, first_version,
-           CASE WHEN u.version <> -1 AND first_version <> -1 THEN u.version - first_version END
-               AS lag_versions,
-           CASE WHEN t.end_ns <> -1 THEN u.time_ns - t.end_ns END AS waited_ns
-    FROM raw_uses u LEFT JOIN (
-        SELECT trajectory, arg_min(first_version, start_ns) AS first_version,
-               arg_min(end_ns, start_ns) AS end_ns
-        FROM raw_trajectories WHERE trajectory <> -1 GROUP BY trajectory) t USING (trajectory)
-"""
-
-
 def uses(scene: Scene, run: OpenedRun) -> Slices:
     """The moments at which the learner took or dropped a sample, and how old it was."""
-    rows = SceneRows(scene, run, _USES)
+    rows = SceneRows(scene, run, _SQL["uses"])
     return rows.slices(
         scene.each(lambda process: scene.row(process, "samples used", USES), rows["process"]),
         scene.names.column(rows["fate"], lambda code: word_of(Fate, code)),
@@ -262,20 +234,8 @@ def places(parts: Slices) -> Ints:
     return numbers
 
 
-_MADE_OF = f"""
-    SELECT u.version::bigint + 1 AS version, max(nullif(u.step, -1)) AS made_by_step,
-           count(*) AS samples,
-           max(u.version::bigint - t.first_version) AS largest_lag_versions,
-           avg(u.version::bigint - t.first_version) AS mean_lag_versions
-    FROM raw_uses u LEFT JOIN (
-        SELECT trajectory, nullif(arg_min(first_version, start_ns), -1) AS first_version
-        FROM raw_trajectories WHERE trajectory <> -1 GROUP BY trajectory) t USING (trajectory)
-    WHERE u.version >= 0 AND u.fate = {Fate.TRAINED:d} GROUP BY 1
-"""
-
-
 def _made_of(scene: Scene, run: OpenedRun, version: Ints) -> list[Note]:
-    facts = run.ask_columns(_MADE_OF)
+    facts = run.ask_columns(_SQL["made_of"].format(Fate=Fate))
     row_of = {int(v): row for row, v in enumerate(facts.pop("version"))}
     rows = np.array([row_of.get(int(v), -1) for v in version], np.int64)
     notes = []

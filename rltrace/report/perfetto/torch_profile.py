@@ -7,6 +7,7 @@ Such a file is Chrome's JSON, gzipped or not. `ts` and `dur` are microseconds wi
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,7 +31,7 @@ MOST_NOTES = 24  # arguments that are shown: those which the most events have
 _LARGEST = 1 << 63
 _MOST_NS = 1 << 62
 _MOST_RANKS = 1 << 31
-_CPU = "CPU"
+_CPU, _EVENTS = "CPU", "traceEvents"
 _HOUR_NS = 3600 * 1_000_000_000
 
 
@@ -81,7 +82,7 @@ def read(path: Path) -> Profile:
     """Reads one file. Errors: `RltraceError` where it cannot be read, or is none of torch's."""
     document = _document(path)
     threads: dict[tuple[object, object], int] = {}
-    events = [e for e in document["traceEvents"] if isinstance(e, dict) and _is_placed(e)]
+    events = [e for e in document[_EVENTS] if isinstance(e, dict) and _is_placed(e)]
     timed = [e for e in events if e.get("ph") == "X" and isinstance(e.get("pid"), int)]
     try:
         base = int(document.get("baseTimeNanoseconds") or 0)
@@ -121,20 +122,31 @@ def read(path: Path) -> Profile:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        text = unpacked(read_given(path))
+        text = unpacked(read_given(path)).decode()  # beside its values the bytes are a third
     except OSError as error:
         raise RltraceError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise _foreign(path, str(error)) from error
     try:
-        document = parsed(text)
+        document = parsed(text, object_hook=_once_each)
     except ValueError as error:
         raise _foreign(path, "it is no JSON, or breaks off") from error
-    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise _foreign(path, "it has no list `traceEvents`")
+    if not isinstance(document, dict) or not isinstance(document.get(_EVENTS), list):
+        raise _foreign(path, f"it has no list `{_EVENTS}`")
     if "schemaVersion" not in document and "deviceProperties" not in document:
         raise _foreign(path, "another program wrote it: `schemaVersion` is missing")
     return document
+
+
+def _once_each(table: dict[str, Any]) -> dict[str, Any]:
+    """With each text once in memory, and lists of an event's arguments (shapes, strides) as their
+    text: a million events have the same few hundred."""
+    for key, value in table.items():
+        if isinstance(value, str):
+            table[key] = sys.intern(value)
+        elif isinstance(value, list) and key != _EVENTS:
+            table[key] = sys.intern(json.dumps(value, ensure_ascii=False))
+    return table
 
 
 def _foreign(path: Path, why: str) -> RltraceError:

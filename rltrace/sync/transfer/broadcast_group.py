@@ -313,6 +313,7 @@ class Talk:
 
 def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
     """The store of all members, in rank 0's process, without a token. Errors: `RltraceError`."""
+    import torch
     import torch.distributed as dist
 
     options: dict[str, Any] = {"timeout": timedelta(seconds=timeout_s), "wait_for_workers": False}
@@ -320,7 +321,9 @@ def store_at(address: Address, rank: int, size: int, timeout_s: float) -> Any:
         if rank == 0 and is_loopback(address.host):  # torch's own would listen on all networks
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             server = socket.create_server((address.host, address.port), family=family)
-            options |= {"master_listen_fd": server.detach(), "use_libuv": False}
+            # Of its two servers the older waits for each client in turn, however slow.
+            newer = torch.__version__ >= "2.8"  # from which on both take a listener
+            options |= {"master_listen_fd": server.detach(), "use_libuv": newer}
         place = (address.host, address.port, size, rank == 0)
         return dist.TCPStore(*place, **options)  # type: ignore[attr-defined]
     except (RuntimeError, OSError) as error:

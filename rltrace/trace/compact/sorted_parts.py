@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rltrace.trace.compact.manifest import TablePart, Taken
-from rltrace.trace.compact.stored_rows import PROCESS
+from rltrace.trace.compact.stored_rows import PROCESS, new_database
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.row_filters import end_what_was_left
@@ -168,9 +168,7 @@ class Writer:
     longer than writing; a large one has its own, whose memory goes with it."""
 
     def __enter__(self) -> Writer:
-        import duckdb
-
-        self._few = duckdb.connect()
+        self._few = new_database()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -183,7 +181,7 @@ class Writer:
 
         temporary = path.with_suffix(".tmp")
         target = str(temporary).replace("'", "''")
-        with duckdb.connect() if rows.nbytes > _FEW_BYTES else nullcontext(self._few) as database:
+        with new_database() if rows.nbytes > _FEW_BYTES else nullcontext(self._few) as database:
             database.execute("SET enable_progress_bar = false")
             database.register("rows", rows)
             ordered = f'FROM rows ORDER BY "{order}"' if order else "FROM rows"

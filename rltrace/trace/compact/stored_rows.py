@@ -6,6 +6,7 @@ Segments are loaded when they are first asked for. What is not whole is not show
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -307,13 +308,22 @@ def reading(path: Path) -> Iterator[None]:
         raise unreadable(path, error) from None
 
 
-def table_columns(manifest: CompactManifest, table: str) -> dict[str, NDArray[Any]]:
-    """The columns of a table, `process` among them. Errors: `RltraceError` where it is none."""
+_MOST_THREADS = 16  # each takes a stack of a command's memory
+
+
+def new_database() -> duckdb.DuckDBPyConnection:
+    """One for a few files of a run. Errors: `RltraceError`."""
     import duckdb
 
+    bounds.check_space(bounds.LEAST_SPACE_OF_ONE)
+    return duckdb.connect(config={"threads": min(os.cpu_count() or 1, _MOST_THREADS)})
+
+
+def table_columns(manifest: CompactManifest, table: str) -> dict[str, NDArray[Any]]:
+    """The columns of a table, `process` among them. Errors: `RltraceError` where it is none."""
     paths = [part.path for part in manifest.tables[table]]
     columns = (*TABLES[table].columns, PROCESS)
-    with reading(paths[0].parent), duckdb.connect() as database:
+    with reading(paths[0].parent), new_database() as database:
         rows = rows_of(database, paths, columns, len(manifest.processes))
         found = database.execute(f"FROM {rows}").fetchnumpy()
     unknown = {column.name: np.nan if column.kind in "fd" else -1 for column in columns}
@@ -325,9 +335,7 @@ def table_columns(manifest: CompactManifest, table: str) -> dict[str, NDArray[An
 
 def name_texts(path: Path) -> list[str]:
     """The text of each name id in a file. Errors: `RltraceError` for one that holds no names."""
-    import duckdb
-
-    with reading(path), duckdb.connect() as database:
+    with reading(path), new_database() as database:
         rows = database.execute(names_in(database, path)).fetchall()
     texts = dict(rows)
     try:

@@ -10,6 +10,8 @@ import os
 import resource
 from contextlib import suppress
 
+from rltrace.trace.errors import RltraceError
+
 RAISED_BY = "RLTRACE_BOUNDS"
 _MOST_RAISED = 10_000
 
@@ -19,8 +21,8 @@ def _raised(bound: int) -> int:
     return bound * min(max(int(said), 1), _MOST_RAISED) if said.isdecimal() else bound
 
 
-MOST_FILES = _raised(1 << 16)  # of a run; 2,000 processes have a third
-MOST_PROCESSES = _raised(1 << 13)
+MOST_FILES = _raised(1 << 18)  # of a run; 30,000 short processes have half
+MOST_PROCESSES = _raised(1 << 15)  # a job that starts a verifier for each sample has ten thousand
 MOST_PROBLEMS = 1 << 12  # that are told; more say nothing new
 MOST_TEXT_BYTES = _raised(64 << 20)  # of a text; 20,000 names of a kilobyte have a third of it
 MOST_TOTAL_BYTES = _raised(1 << 30)  # of all files of a run, and beyond them
@@ -43,6 +45,8 @@ EVER_NS = 1 << 62  # Unix ns of a moment in 2116: two can be subtracted and adde
 FOREIGN_QUERY_S = 60.0  # that a query of a run from elsewhere may take, unless it is told more
 
 _MEMORY_BYTES = _raised(1800 << 20)  # that a command writes to; libraries' files come on top
+LEAST_SPACE = 2560 << 20  # of addresses: libraries reserve some for each thread
+LEAST_SPACE_OF_ONE = 1 << 30  # where a database has one thread, or few rows
 _MEMORY_OF_DISK = 4  # times what a run of this machine takes of the disk
 _ROOM_OF_DUCKDB = 0.6
 _SPILLED = 16  # times the memory
@@ -54,6 +58,10 @@ def hold_memory(run_bytes: int = 0) -> None:
     """Holds this process to the memory of a command; `run_bytes`: on disk, of a run that was
     recorded here. What needs more raises `MemoryError`."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each of its threads takes 40 MB for good
+    # Of Arrow's allocator: what it reserves at its start, a GiB, is then not taken before its time.
+    os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        os.environ.setdefault("MIMALLOC_ARENA_RESERVE", "65536")  # KiB
     most = _MEMORY_BYTES + _MEMORY_OF_DISK * run_bytes
     if most > max(_held, default=0):
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -77,8 +85,25 @@ def let_go() -> None:
         _held.clear()
 
 
+def short_of_space(least: int = LEAST_SPACE) -> str:
+    """What to say where fewer addresses may be had than an analysis needs: libraries end a process
+    where they get none, some with exit code 1. Empty: there are enough."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY or most >= least:
+        return ""
+    said = f"only {most >> 20:,} MiB of address space may be had here (`ulimit -v`)"
+    return f"{said}, and at least {least >> 20:,} are needed: raise that limit"
+
+
+def check_space(least: int = LEAST_SPACE) -> None:
+    """Errors: `RltraceError`, before a database starts that needs more."""
+    if said := short_of_space(least):
+        raise RltraceError(said)
+
+
 def of_duckdb() -> dict[str, str]:
-    """What a database is told of it before it starts."""
+    """What a database is told of it before it starts. Errors: `RltraceError`."""
+    check_space()
     if not _held or _held[0] > 2 * _MEMORY_BYTES:  # then by itself, of the memory that there is
         return {}
     room = round(_held[0] * _ROOM_OF_DUCKDB)

@@ -31,8 +31,8 @@ from rltrace.analysis.gate.metrics import (
     MINIMUM,
     WALL,
     Condition,
-    conditions_of,
     parse_condition,
+    stated_in,
 )
 from rltrace.testing.handmade_runs import process, rows, run_of, stating, turns
 from rltrace.testing.inside.analysis import (
@@ -276,7 +276,7 @@ def test_what_cannot_be_meant_is_told(kind: str, text: str, says: str) -> None:
 
 
 def test_a_table_holds_all_kinds() -> None:
-    found = conditions_of(
+    found, _ = stated_in(
         {
             "max-regression": {"goodput": "3%"},
             "min": {"goodput_per_gpu": 100},
@@ -292,7 +292,7 @@ def test_a_table_holds_all_kinds() -> None:
     ]
     for wrong in ({"goodput": "3%"}, {"wall": 3}, {"max": "lag=4"}):
         with pytest.raises(RltraceError) as error:
-            conditions_of(wrong)  # type: ignore[arg-type]
+            stated_in(wrong)  # type: ignore[arg-type]
         assert error.value.exit_code == WRONG_USAGE
 
 

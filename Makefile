@@ -39,11 +39,15 @@ S3 := .venvs/s3-$(shell sha256sum < $(S3_PINS) | cut -c1-12)
 # The system tests stand on the environment of the others, and add to it: see the script.
 SYSTEM := .venvs/system-$(shell cat pins/system.* tests/system/install.sh | sha256sum | cut -c1-12)
 
+# And the site of docs/.
+DOCS_PINS := pins/docs.txt
+DOCS := .venvs/docs-$(shell sha256sum < $(DOCS_PINS) | cut -c1-12)
+
 # Fuzzing stands on the environment of development, too.
 FUZZ_PINS := pins/fuzz.txt
 FUZZ := .venvs/fuzz-$(shell sha256sum < $(FUZZ_PINS) | cut -c1-12)
 
-.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 test-launchers frameworks frameworks-latest test-system test-packaging fuzz lint picture types check bench bench-scale bench-sync prove prove-levers prove-stuck prove-silent gate-study gate-self clean
+.PHONY: demo test test-all snapshots test-fresh-boot test-verl test-openrlhf test-trl test-parts test-s3 test-launchers frameworks frameworks-latest test-system test-packaging fuzz lint docs picture pictures types check bench bench-scale bench-sync prove prove-levers prove-stuck prove-silent gate-study gate-self clean
 
 demo: $(READY)
 	$(BIN)/rltrace wrap -- $(BIN)/python examples/train.py
@@ -127,6 +131,18 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/house check
+
+# The pages as a site, in build/site: no link leads nowhere, and no page asks another host for anything.
+docs: $(DOCS)/.ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+	! grep -rE '<(script|link|img|iframe)[^>]*https?:' build/site --include='*.html'
+
+# The pictures in docs/pictures, of a demo that runs now. The report's is made here. The two others need
+# a browser: `chromium --headless --window-size=1440,900 --screenshot=docs/pictures/report-light.png
+# build/demo.html`, and `rltrace timeline --open` of any run in a window of 1400 by 726 points.
+pictures: demo
+	$(BIN)/rltrace report --svg docs/pictures/report.svg
+	mkdir -p build && $(BIN)/rltrace report --html build/demo.html
 
 # The floors of the package, drawn from its imports.
 picture: $(READY)
@@ -291,6 +307,13 @@ $(S3)/.ready: $(S3_PINS) pyproject.toml
 	test -x $(S3)/bin/python || $$(command -v $(PYTHON) || command -v python3) -m venv $(S3)
 	$(S3)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(S3_PINS) \
 		--editable '.[ship]' s3fs 'moto[server]' pytest
+	touch $@
+
+$(DOCS)/.ready: $(DOCS_PINS)
+	@echo "installing what the site is built with into $(DOCS) (half a minute)"
+	rm -rf $(DOCS)
+	$$(command -v $(PYTHON) || command -v python3) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(DOCS_PINS)
 	touch $@
 
 $(SYSTEM)/.system: | $(READY)

@@ -17,7 +17,7 @@ from rltrace.testing.inside.report import METRICS
 from rltrace.testing.inside.trace import Stage
 from tests.report.everything import STEPS, everything
 
-DOCS = Path(__file__).parents[2] / "docs/how-to/dashboards.md"
+DOCS = Path(__file__).parents[2] / "docs/reference/live-figures.md"
 RULES = dashboards.folder("prometheus") / "rules.yml"
 ABSENT_WITHOUT_A_BUDGET = {"rltrace_lag_budget_versions"}
 ABSENT_WHERE_ALL_IS_WELL = {"rltrace_run_stopped_processes", "rltrace_alarm"}

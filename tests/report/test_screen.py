@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from xml.etree import ElementTree
 
 import pytest
 from rich.cells import cell_len
@@ -20,6 +22,7 @@ from tests.cli.conftest import invoke
 from tests.report.summaries import KINDS, Summaries
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
+PICTURE = Path(__file__).parents[2] / "docs/pictures/report.svg"
 
 
 def shown(found: Summary, width: int) -> list[str]:
@@ -106,3 +109,12 @@ def test_a_job_that_was_not_recognised_is_told_what_to_type(tmp_path: Path) -> N
         assert f"__main__:train_step={stage}" in " ".join(shown(summarize(run), 200))
     (tmp_path / "loop.py").unlink()
     assert "--hook __main__:one_step" not in " ".join(shown(summarize(run), 100))
+
+
+def test_the_picture_in_the_documentation_has_its_headings_and_labels(summary: Summaries) -> None:
+    """`make pictures` draws it anew."""
+    texts = " ".join(ElementTree.parse(PICTURE).getroot().itertext()).replace("\u00a0", " ")
+    headings = r"^ *([A-Z][A-Z ]+[A-Z]\b|Wall|Try first:|predicted:)"
+    named = {*re.findall(headings, "\n".join(shown(summary("colocated"), 100)), re.M)}
+    assert len(named) == 6
+    assert not {name for name in named if name not in texts}

@@ -23,6 +23,7 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
 from rltrace.trace.untrusted_files import packaged_toml
 
+_SQL = packaged_toml("analysis/data/sample_queries.toml")
 ESS_LIMIT = 0.5  # a lag is within bounds while at least this part of its tokens counts
 CLIP_LIMIT = 0.15
 """And while at most this part is cut off: a rule of thumb of practitioners, who report that runs
@@ -292,7 +293,6 @@ class Prior:
 
 def prior_for(objective: str) -> Prior:
     """By any name of the objective; of an unknown one plain PPO's, which tolerates least."""
-_SQL = packaged_toml("analysis/data/sample_queries.toml")
     table = packaged_toml("analysis/data/lag_priors.toml")["prior"]
     found = [one for one in table if objective.lower() in one["match"]]
     one = (found or table)[0]

@@ -348,7 +348,7 @@ def reward_async(load: StepWorkload, value: str, constants: Constants) -> StepWo
 
 def reference_side(load: StepWorkload, value: str, constants: Constants) -> StepWorkload:
     _check(value == "actor", "reference_side", value, "actor")
-    moved_s = load.mean_s(Stage.REFERENCE)
+    moved_s = load.mean_s(Stage.REFERENCE) / load.referred_share
     _needs(moved_s > 0, "no reference pass was seen on the learner's side")
     _needs(load.placement != "colocated", "all stages take turns")
     return replace(load.without(Stage.REFERENCE), reference_s=load.reference_s + moved_s)

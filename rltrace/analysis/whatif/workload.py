@@ -86,6 +86,7 @@ class StepWorkload:
     rest_s: float = 0.0
     switch_s: float = 0.0
     reference_s: float = 0.0
+    referred_share: float = field(default=1.0, compare=False)  # of samples, by a learner's pass
     reward_workers: int = 1
     scoring: str = "batch"
     spread: bool = False  # the samples of a group run on whichever worker has the least to do

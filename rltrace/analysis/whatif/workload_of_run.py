@@ -215,8 +215,12 @@ def _of_samples(
         eval_s = float(breakdown.runs_s((Stage.EVAL,), (Stage.ROLLOUT,))[steady].sum())
         evaluates = eval_s / float(tau_s[:, Stage.ROLLOUT].sum())
         engine = replace(engine.paced(1 + evaluates), evaluates=evaluates)
+    # A learner may refer only what it trains on; on the actors' side all that is generated is.
+    referred = run.ask("select sum(items) from spans where stage = 'reference' and items > 0")[0][0]
+    generated = len(samples.begin_s) / len(steady) * len(analysis.steps.windows)
     made = StepWorkload(
         placement=placement, batches=batches, engine=engine,
+        referred_share=min(1.0, (referred or math.inf) / generated),
         serial_s={s: tuple(tau_s[:, s].tolist()) for s in learner if tau_s[:, s].any()},
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()),

@@ -225,6 +225,8 @@ def _step_s(load: StepWorkload, played: Replay) -> float:
 def _gains(before: StepWorkload, base: Replay, after: StepWorkload, played: Replay) -> _Gains:
     """Old step over new, the same in useful tokens for each device-second, and the most that the
     first may be: where the job's own chains fit in its step, no new one is shorter than its own."""
+    if not played.step_s > 0:
+        raise NotApplicable("nothing would be left of a step")
     step_s = _step_s(before, base)
     most = step_s / (after.chain_s * min(1.0, step_s / before.chain_s))
     gain = min(base.step_s / played.step_s, most)

@@ -250,6 +250,13 @@ def test_changes_take_as_long_as_the_learners_devices_compare_all_bytes() -> Non
     assert sync_s(8, changed_share=0.1) > known + 0.3
 
 
+def test_a_step_of_which_nothing_would_be_left_has_no_gain() -> None:
+    file = told(stages={"switch": 0.5})
+    with pytest.raises(RltraceError, match="nothing would be left"):
+        predict(file.workload, [("no_switch", "1")])
+    assert "no_switch=1" not in [one.levers[0] for one in ranked(file.workload)[0]]
+
+
 def test_a_number_of_slots_is_of_the_jobs_own_sequences() -> None:
     file = told(stages={"rollout": 40, "train": 10}, devices={"shared": 2},
                 rollout={"prompts": 2, "samples": 8, "engines": 1, "slots": 1})  # fmt: skip

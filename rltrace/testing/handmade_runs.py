@@ -27,9 +27,8 @@ from rltrace.trace.metadata_validation import update_run_json
 from rltrace.trace.read import run as trace
 from rltrace.trace.run_dir import PROCESS
 from rltrace.trace.schema import TABLES, Column
+from rltrace.trace.segment import UNKNOWN
 from rltrace.trace.vocabulary import Stage, word
-
-_UNKNOWN = np.uint64(2**64 - 1).view(np.float64)  # a NaN that is not one of the job's
 
 
 def at(seconds: float) -> int:
@@ -166,7 +165,7 @@ def _checked(table: str, given: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def _value(column: Column, value: Any, in_s: bool) -> Any:
     if column.kind in "fd":
-        return _UNKNOWN if value is None else value
+        return UNKNOWN if value is None else value
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return -1
     if in_s:

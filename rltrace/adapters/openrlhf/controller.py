@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rltrace.adapters.openrlhf.rollout import TAG
 from rltrace.adapters.openrlhf.verdicts import number
-from rltrace.adapters.table.samples import ratios, use, verdict
+from rltrace.adapters.table.samples import NO_RATIOS, ratios, uses, verdicts
 from rltrace.adapters.table.stated import are_counts, at, not_none
 from rltrace.adapters.table.steps import Loop, step_begins, step_is
 from rltrace.hooks.hook import Call
@@ -21,9 +21,9 @@ class _ControllerLoop(Loop):
     batch: tuple[tuple[int, int] | None, ...] = ()  # tags of what is trained on
     judged = False  # whether its samples came with a reward
     asked_ns = -1  # when an update of the engines was last wanted
-    ratios: dict[int, dict[str, float]] = {}  # noqa: RUF012  # by place in the batch
+    ratios: dict[int, tuple[float, ...]] = {}  # noqa: RUF012  # by place in the batch
     # In the policy's buffer, which it keeps while only the critic is trained.
-    held: list[tuple[int, dict[str, Any]]] = []  # noqa: RUF012
+    held: list[tuple[float, ...]] = []  # noqa: RUF012
 
 
 loop = _ControllerLoop()
@@ -73,25 +73,24 @@ def train_ends(call: Call) -> None:
     loop.trained, loop.last_ns = True, call.end_ns
     version, lengths = call.state
     for place, (tag, tokens) in enumerate(zip(loop.batch, lengths, strict=True)):
-        known = loop.ratios.get(place, {})
-        loop.held.append((tag[0] if tag else -1, {"tokens": tokens, **known}))
+        moved = loop.ratios.get(place, NO_RATIOS)
+        loop.held.append((tag[0] if tag else -1, Fate.TRAINED, tokens, *moved))
     frozen = at(call.self.args, "critic.freezing_steps", "freezing_actor_steps")
     if not isinstance(frozen, int) or call.argument("global_step") > frozen:
-        for sample, more in loop.held:
-            use(call, sample, Fate.TRAINED, version=version, **more)
+        uses(call, loop.held, version=version)
         loop.held.clear()
 
 
 def experience_made(call: Call) -> None:
     """`make_experience` gives micro-batches: `index` says which samples they are of."""
+    judged: list[tuple[int, float | None]] = []
     for experience in call.result or ():
         loop.ratios.update(zip(experience.index, of_samples(experience), strict=False))
-        if loop.judged:
-            continue
-        for place, value in zip(experience.index, experience.rewards, strict=True):
-            tag = loop.batch[place]
-            if tag is not None:
-                verdict(call, tag[0], "reward model", number(value))
+        if not loop.judged:
+            tags = map(loop.batch.__getitem__, experience.index)
+            pairs = zip(tags, map(number, experience.rewards), strict=True)
+            judged += [(tag[0], value) for tag, value in pairs if tag is not None]
+    verdicts(call, "reward model", judged, None)
 
 
 def broadcast_begins(call: Call) -> None:
@@ -118,7 +117,7 @@ def saving(call: Call) -> str:
     return "other" if int(call.argument("global_step")) % every else "checkpoint"
 
 
-def of_samples(experience: Any) -> list[dict[str, float]]:
+def of_samples(experience: Any) -> list[tuple[float, ...]]:
     """Its flags `is_correction` have OpenRLHF keep both log-probs of each token."""
     now, then = experience.action_log_probs, experience.rollout_log_probs
     return ratios(now, then, experience.action_mask)
@@ -211,9 +210,10 @@ def generated(call: Call) -> None:
     groups: dict[int, list[_Candidate]] = {}
     for candidate in candidates:
         groups.setdefault(candidate.tag[1], []).append(candidate)
+    dropped: list[tuple[int, int, int]] = []
     for group in groups.values():
         scores = [candidate.score for candidate in group]
         if group[0].tag in kept or lowest < sum(scores) / len(scores) < highest:
             continue  # the rest of an unfinished batch is dropped with it, by no filter
-        for candidate in group:
-            use(call, candidate.tag[0], Fate.FILTERED, tokens=candidate.tokens)
+        dropped += [(one.tag[0], Fate.FILTERED, one.tokens) for one in group]
+    uses(call, dropped)

@@ -171,14 +171,14 @@ def _ends(attempt: _Attempt, time_ns: int, finish: int) -> None:
 
 def waited_for(call: Call) -> None:
     """The algorithm has rollouts to train on. It asks for those again that it has had."""
-    found = []
+    found = {}
     for rollout in call.result or ():
         attempt = _latest.pop(rollout.rollout_id, None)
         if attempt is not None and attempt.trains:
-            fate = Fate.TRAINED if rollout.status == "succeeded" else Fate.FAILED
-            tokens = attempt.calls.columns()["response_tokens"] if attempt.calls.count else -1
-            found.append((attempt.trajectory, fate, tokens))
-    uses(call, found, version=_Resources.latest)
+            found[attempt] = Fate.TRAINED if rollout.status == "succeeded" else Fate.FAILED
+    tokens = [one.calls.columns()["response_tokens"] if one.calls.count else -1 for one in found]
+    ids = [one.trajectory for one in found]
+    uses(call, [*found.values()], ids, tokens, version=_Resources.latest)
 
 
 def _length(attributes: dict[str, Any], name: str) -> int:

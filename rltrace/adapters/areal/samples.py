@@ -31,7 +31,7 @@ class _Answer(NamedTuple):
 _ANY_AGE = 10**12  # what AReaL sets for evaluations
 
 _Task = tuple[int, int]  # the engine that it runs on, and its number there
-_Fated = tuple[int, Fate, int]
+_Made = tuple[int, int]  # trajectory and number of tokens
 
 _answers: dict[_Task, list[_Answer]] = {}
 _uses: deque[Any] = deque(maxlen=1 << 16)  # of the step that is open, which may get another number
@@ -84,12 +84,12 @@ def judged(call: Call) -> None:
 
 def taken(call: Call) -> None:
     """The trainer takes the samples of some tasks, to train on them."""
-    provider, found = call.self.staleness_manager.version_provider, list[_Fated]()
+    provider, found = call.self.staleness_manager.version_provider, list[_Made]()
     for result in call.result or ():
         answers = _answers.pop(_key(provider, result), None) if result is not None else None
         if answers is not None:
             found += _rows(result.trajectory, answers)
-    _use(call, provider, found)
+    _use(call, provider, found, Fate.TRAINED)
 
 
 def passed_on(call: Call) -> None:
@@ -103,7 +103,7 @@ def rejected(call: Call) -> None:
     provider, task = call.self.version_provider, _task()
     fate = Fate.FILTERED if sys.exc_info()[0] is None else Fate.FAILED
     answers = _answers.pop((id(provider), -1 if task is None else task), ())
-    _use(call, provider, [(answer.trajectory, fate, answer.tokens) for answer in answers])
+    _use(call, provider, [answer[:2] for answer in answers], fate)
 
 
 def uses_are_of(recorder: Recorder) -> None:
@@ -112,14 +112,15 @@ def uses_are_of(recorder: Recorder) -> None:
         _uses.popleft().set(step=recorder.step)
 
 
-def _use(call: Call, provider: Any, found: list[_Fated]) -> None:
-    rows = uses(call, found, version=int(provider.get_version()))
-    if rows:
-        _uses.append(rows)
+def _use(call: Call, provider: Any, found: list[_Made], fate: Fate) -> None:
+    if found:
+        ids, tokens = [one for one, _ in found], [length for _, length in found]
+        rows = uses(call, fate, ids, tokens, version=int(provider.get_version()))
+        _uses.extend([rows] if rows else [])
 
 
-def _rows(sample: Any, answers: list[_Answer]) -> Iterable[_Fated]:
-    """Trajectory (-1 where no request answered so), fate and number of tokens, run by run."""
+def _rows(sample: Any, answers: list[_Answer]) -> Iterable[_Made]:
+    """Run by run; -1 where no request answered so."""
     ids, masks = sample.get("input_ids"), sample.get("loss_mask")
     if not (_is_at_hand(ids) and _is_at_hand(masks)):
         return
@@ -129,7 +130,7 @@ def _rows(sample: Any, answers: list[_Answer]) -> Iterable[_Fated]:
             found = next((a for a in answers if a.digest == digest), None)
             if found is not None:
                 answers.remove(found)
-            yield -1 if found is None else found.trajectory, Fate.TRAINED, len(run)
+            yield -1 if found is None else found.trajectory, len(run)
 
 
 def _is_at_hand(tensor: Any) -> bool:

@@ -23,7 +23,7 @@ class _ControllerLoop(Loop):
     asked_ns = -1  # when an update of the engines was last wanted
     ratios: dict[int, tuple[float, ...]] = {}  # noqa: RUF012  # by place in the batch
     # In the policy's buffer, which it keeps while only the critic is trained.
-    held: list[tuple[float, ...]] = []  # noqa: RUF012
+    held: list[tuple[Any, ...]] = []  # noqa: RUF012
 
 
 loop = _ControllerLoop()
@@ -72,12 +72,13 @@ def train_ends(call: Call) -> None:
         return
     loop.trained, loop.last_ns = True, call.end_ns
     version, lengths = call.state
-    for place, (tag, tokens) in enumerate(zip(loop.batch, lengths, strict=True)):
-        moved = loop.ratios.get(place, NO_RATIOS)
-        loop.held.append((tag[0] if tag else -1, Fate.TRAINED, tokens, *moved))
+    moved = [loop.ratios.get(place, NO_RATIOS) for place in range(len(lengths))]
+    ids = [tag[0] if tag else -1 for tag in loop.batch]
+    loop.held.append((ids, lengths, list(zip(*moved, strict=True))))
     frozen = at(call.self.args, "critic.freezing_steps", "freezing_actor_steps")
     if not isinstance(frozen, int) or call.argument("global_step") > frozen:
-        uses(call, loop.held, version=version)
+        for held in loop.held:
+            uses(call, Fate.TRAINED, *held, version=version)
         loop.held.clear()
 
 
@@ -85,11 +86,13 @@ def experience_made(call: Call) -> None:
     """`make_experience` gives micro-batches: `index` says which samples they are of."""
     judged: list[tuple[int, float | None]] = []
     for experience in call.result or ():
-        loop.ratios.update(zip(experience.index, of_samples(experience), strict=False))
+        # Its flags `is_correction` have OpenRLHF keep both log-probs of each token.
+        now, then = experience.action_log_probs, experience.rollout_log_probs
+        moved = zip(*ratios(now, then, experience.action_mask), strict=True)
+        loop.ratios.update(zip(experience.index, moved, strict=False))
         if not loop.judged:
-            tags = map(loop.batch.__getitem__, experience.index)
-            pairs = zip(tags, map(number, experience.rewards), strict=True)
-            judged += [(tag[0], value) for tag, value in pairs if tag is not None]
+            pairs = zip(experience.index, map(number, experience.rewards), strict=True)
+            judged += [(tag[0], value) for place, value in pairs if (tag := loop.batch[place])]
     verdicts(call, "reward model", judged, None)
 
 
@@ -115,12 +118,6 @@ def brought(call: Call) -> None:
 def saving(call: Call) -> str:
     every = at(call.self.args, "ckpt.save_steps", "save_steps")
     return "other" if int(call.argument("global_step")) % every else "checkpoint"
-
-
-def of_samples(experience: Any) -> list[tuple[float, ...]]:
-    """Its flags `is_correction` have OpenRLHF keep both log-probs of each token."""
-    now, then = experience.action_log_probs, experience.rollout_log_probs
-    return ratios(now, then, experience.action_mask)
 
 
 # OpenRLHF recomputes the log-probs of a batch before it trains, so its clip bounds the learner's
@@ -210,10 +207,11 @@ def generated(call: Call) -> None:
     groups: dict[int, list[_Candidate]] = {}
     for candidate in candidates:
         groups.setdefault(candidate.tag[1], []).append(candidate)
-    dropped: list[tuple[int, int, int]] = []
+    dropped: list[_Candidate] = []
     for group in groups.values():
         scores = [candidate.score for candidate in group]
         if group[0].tag in kept or lowest < sum(scores) / len(scores) < highest:
             continue  # the rest of an unfinished batch is dropped with it, by no filter
-        dropped += [(one.tag[0], Fate.FILTERED, one.tokens) for one in group]
-    uses(call, dropped)
+        dropped += group
+    ids, tokens = [one.tag[0] for one in dropped], [one.tokens for one in dropped]
+    uses(call, Fate.FILTERED, ids, tokens)

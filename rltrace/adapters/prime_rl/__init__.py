@@ -46,7 +46,7 @@ def episode_used(call: Call) -> None:
     rows = {number: _waiting.pop(number) for number in traces if number in _waiting}
     for row in rows.values() if policy is not None else ():
         row.set(first_version=int(policy.start), last_version=int(policy.end))
-    uses(call, [(number, Fate.TRAINED) for number in rows], step=step, version=step - 1)
+    uses(call, Fate.TRAINED, [*rows], step=step, version=step - 1)
 
 
 def update_begins(call: Call) -> None:

@@ -123,8 +123,9 @@ def _used(call: Call) -> None:
     if report is not None and report.updates:
         record_figures(call, {"loss": report.loss, "kl": report.kl})
     booked = [call.result] if report is None else report.uses
-    samples = [(identify(one.trajectory), codes_of("Fate")[one.fate]) for one in booked]
-    uses(call, samples, **{name: [getattr(one, name) for one in booked] for name in _USE})
+    fates = [codes_of("Fate")[one.fate] for one in booked]
+    columns = {name: [getattr(one, name) for one in booked] for name in _USE}
+    uses(call, fates, [identify(one.trajectory) for one in booked], **columns)
 
 
 def _published(call: Call) -> None:

@@ -38,23 +38,31 @@ def keep(known: dict[Any, Any], key: object, value: object, most: int) -> None:
         del known[next(iter(known))]
 
 
-_USED = ("trajectory", "fate", "tokens", "mean_log_ratio", "sum_w", "sum_w_squared")
-NO_RATIOS = (UNKNOWN,) * 3
+_RATIOS = ("mean_log_ratio", "sum_w", "sum_w_squared")
+NO_RATIOS = (UNKNOWN,) * len(_RATIOS)
 
 
-def uses(call: Call, samples: Sequence[tuple[Any, ...]], **known: Any) -> Any:
-    """Samples have been trained on, or dropped; their rows. Of each its trajectory (-1: nobody
-    knows which) and fate, then tokens, then `ratios` where all have these. Unless `known` has
+def uses(
+    call: Call,
+    fate: Any,
+    trajectories: Sequence[int],
+    tokens: Any = -1,
+    moved: Any = (),
+    **known: Any,
+) -> Any:
+    """Samples (-1: nobody knows which) have been trained on, or dropped; their rows. `moved` is
+    what `ratios` gives. All but that is one value for all, or one of each; unless `known` has
     others, step and version are the process's."""
     columns = {"step": call.recorder.step, "version": call.recorder.version} | known
-    columns |= zip(_USED, zip(*samples, strict=True), strict=False)
-    return call.rows("uses", len(samples), **columns)
+    columns |= {"trajectory": trajectories, "fate": fate, "tokens": tokens}
+    columns |= zip(_RATIOS, moved, strict=False)
+    return call.rows("uses", len(trajectories), **columns)
 
 
-def ratios(now: Any, then: Any, mask: Any) -> list[tuple[float, ...]]:
-    """Columns of `uses`, of w = exp(now - when generated), by sample: of log-probs `[samples,
-    tokens]` where `mask` is not 0. None unless all are there, on the CPU and not the same tensor,
-    which stands for both where a framework computes none of its own."""
+def ratios(now: Any, then: Any, mask: Any) -> list[list[float]]:
+    """Columns of `uses`, of w = exp(now - when generated), with a value a sample: of log-probs
+    `[samples, tokens]` where `mask` is not 0. None unless all are there, on the CPU and not the
+    same tensor, which stands for both where a framework computes none of its own."""
     if now is None or then is None or mask is None or now.device.type != "cpu":
         return []
     if now.data_ptr() == then.data_ptr():
@@ -62,7 +70,7 @@ def ratios(now: Any, then: Any, mask: Any) -> list[tuple[float, ...]]:
     log_w = (now.float() - then.float()).masked_fill(mask == 0, 0.0)
     w = log_w.exp() * mask
     sums = (log_w.sum(-1) / mask.sum(-1), w.sum(-1), (w * w).sum(-1))
-    return list(zip(*(one.tolist() for one in sums), strict=True))
+    return [one.tolist() for one in sums]
 
 
 def cut_short(error: BaseException) -> dict[str, int]:

@@ -99,8 +99,9 @@ def micro_ends(call: Call) -> None:
     call.span.set(items=len(samples))
     if all(sample.tokens >= 0 <= sample.prompt_tokens for sample in samples):
         call.span.set(tokens=sum(s.prompt_tokens + s.tokens for s in samples))
-    fates = (Fate.TRAINED, Fate.TRUNCATED)
-    uses(call, [(one.id, fates[one.masked], one.tokens, *one.ratios) for one in samples])
+    fates = [Fate.TRUNCATED if sample.masked else Fate.TRAINED for sample in samples]
+    ids, tokens = [sample.id for sample in samples], [sample.tokens for sample in samples]
+    uses(call, fates, ids, tokens, zip(*(sample.ratios for sample in samples), strict=True))
     for sample in samples:
         sample.ratios = NO_RATIOS
 

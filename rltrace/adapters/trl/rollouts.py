@@ -229,7 +229,7 @@ def taken(call: Call) -> None:
         return
     if _Queue.last is not None:
         dropped = _Queue.last[1]
-        uses(call, [(dropped.id, Fate.STALE, dropped.tokens)])
+        uses(call, Fate.STALE, [dropped.id], dropped.tokens)
     sample = call.result
     _Queue.last = (sample, TrlSample(_ids.of(sample), *lengths(sample)))
 

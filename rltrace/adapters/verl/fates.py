@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from itertools import count, repeat
+from itertools import count
 from typing import Any
 
-from rltrace.adapters.table.samples import NO_RATIOS, ratios, uses
+from rltrace.adapters.table.samples import ratios, uses
 from rltrace.adapters.verl.rollout import ONE_WORKER, row_id
 from rltrace.hooks.hook import Call
 from rltrace.hooks.sample_api import identify
@@ -23,8 +23,8 @@ def sampled(call: Call) -> None:
         return
     batch = call.result[0] if isinstance(call.result, tuple) else call.result
     step, tagged = call.argument("global_steps"), zip(batch.keys, batch.tags, strict=True)
-    own = [key for key, tag in tagged if not tag.get("is_padding", False)]
-    uses(call, [(identify(key), Fate.TRAINED) for key in own], step=step, version=step - 1)
+    ids = [identify(key) for key, tag in tagged if not tag.get("is_padding", False)]
+    uses(call, Fate.TRAINED, ids, step=step, version=step - 1)
 
 
 def batch_padded(call: Call) -> None:
@@ -32,9 +32,8 @@ def batch_padded(call: Call) -> None:
     this step trains on, before padding. The tag is the step that asked for the trajectory, which is
     this one, as the trainer is synchronous."""
     batch = call.argument("batch")
-    samples = [(identify(key), Fate.TRAINED) for key in batch.keys]
-    steps = [tag["global_steps"] for tag in batch.tags]
-    uses(call, samples, step=steps, version=[step - 1 for step in steps])
+    ids, steps = list(map(identify, batch.keys)), [tag["global_steps"] for tag in batch.tags]
+    uses(call, Fate.TRAINED, ids, step=steps, version=[step - 1 for step in steps])
 
 
 def evicted(call: Call) -> None:
@@ -47,8 +46,8 @@ def evicted(call: Call) -> None:
         return
     step = call.argument("global_steps")
     groups = [(key, key.split("_")[0]) for key in buffer.partitions[partition]]
-    found = [(identify(key), fates[group]) for key, group in groups if group in fates]
-    uses(call, found, step=step, version=step - 1)
+    found = {identify(key): fates[group] for key, group in groups if group in fates}
+    uses(call, [*found.values()], [*found], step=step, version=step - 1)
 
 
 _batches: deque[list[tuple[str, str]]] = deque(maxlen=4)
@@ -111,9 +110,7 @@ def rows_trained(call: Call) -> None:
     tokens = ids if mask is None or not (rows is None or moved) else mask.sum(-1).tolist()
     if rows is not None:
         ids = [identify(own_id) for _, own_id in rows]
-    each = zip(ids, tokens, moved or repeat(NO_RATIOS), strict=False)
-    samples = [(one, Fate.TRAINED, length, *known) for one, length, known in each]
-    uses(call, samples, step=step, version=version)
+    uses(call, Fate.TRAINED, ids, tokens, moved, step=step, version=version)
 
 
 def _uids(batch: Any) -> list[str]:

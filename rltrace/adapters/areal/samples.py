@@ -19,6 +19,7 @@ from rltrace.adapters.token_fidelity import runs
 from rltrace.hooks.hook import Call
 from rltrace.hooks.recorder import Recorder
 from rltrace.hooks.sample_api import identify
+from rltrace.trace.segment import RowBlock
 from rltrace.trace.vocabulary import Fate
 
 
@@ -34,7 +35,9 @@ _Task = tuple[int, int]  # the engine that it runs on, and its number there
 _Made = tuple[int, int]  # trajectory and number of tokens
 
 _answers: dict[_Task, list[_Answer]] = {}
-_uses: deque[Any] = deque(maxlen=1 << 16)  # of the step that is open, which may get another number
+_uses: deque[RowBlock] = deque(
+    maxlen=1 << 16
+)  # of the step that is open, which may get another number
 _last: ContextVar[int] = ContextVar("rltrace_areal_request", default=-1)
 
 
@@ -116,7 +119,8 @@ def _use(call: Call, provider: Any, found: list[_Made], fate: Fate) -> None:
     if found:
         ids, tokens = [one for one, _ in found], [length for _, length in found]
         rows = uses(call, fate, ids, tokens, version=int(provider.get_version()))
-        _uses.extend([rows] if rows else [])
+        if rows:
+            _uses.append(rows)
 
 
 def _rows(sample: Any, answers: list[_Answer]) -> Iterable[_Made]:

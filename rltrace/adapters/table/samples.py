@@ -39,24 +39,19 @@ def keep(known: dict[Any, Any], key: object, value: object, most: int) -> None:
 
 
 _RATIOS = ("mean_log_ratio", "sum_w", "sum_w_squared")
-NO_RATIOS = (UNKNOWN,) * len(_RATIOS)
+NO_RATIOS = (UNKNOWN,) * len(_RATIOS)  # of a sample among others that have some
 
 
 def uses(
-    call: Call,
-    fate: Any,
-    trajectories: Sequence[int],
-    tokens: Any = -1,
-    moved: Any = (),
-    **known: Any,
+    call: Call, fate: Any, samples: Sequence[int], tokens: Any = -1, moved: Any = (), **known: Any
 ) -> Any:
-    """Samples (-1: nobody knows which) have been trained on, or dropped; their rows. `moved` is
-    what `ratios` gives. All but that is one value for all, or one of each; unless `known` has
-    others, step and version are the process's."""
+    """Trajectories (-1: nobody knows which) have been trained on, or dropped; their rows. A fate,
+    and what else is known, is one for all, or one of each; `moved` is what `ratios` gives. Unless
+    `known` has others, step and version are the process's."""
     columns = {"step": call.recorder.step, "version": call.recorder.version} | known
-    columns |= {"trajectory": trajectories, "fate": fate, "tokens": tokens}
+    columns |= {"trajectory": samples, "fate": fate, "tokens": tokens}
     columns |= zip(_RATIOS, moved, strict=False)
-    return call.rows("uses", len(trajectories), **columns)
+    return call.rows("uses", len(samples), **columns)
 
 
 def ratios(now: Any, then: Any, mask: Any) -> list[list[float]]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FIRST_BATCH_ROWS = 64
 LARGEST_BATCH_ROWS = 8192
+FEW_ROWS = 4  # up to so many cost less one by one than by column
 GROWTH = 4
 GROW_WITHIN_NS = 4 * 10**9
 """A larger batch follows only one that was filled within this time. The kernel writes dirty pages
@@ -251,26 +252,26 @@ class TableWriter:
             batch = self.batch
             # One call: under the GIL nobody gets a slot between these. Without it somebody may.
             slots = list(itertools.islice(batch.slots, min(count - done, batch.rows) or 1))
-            in_line = slots[-1] - slots[0] < len(slots)
+            in_line = slots[-1] - slots[0] < len(slots) and count > FEW_ROWS
             for run in [slots] if in_line else [[slot] for slot in slots]:
                 first, end = run[0], min(run[-1] + 1, batch.rows)
-                if first < end:
+                if first >= end:
+                    break
+                if end - first == 1:
+                    _store(batch, first, columns | {name: each[name][done] for name in each})
+                else:
                     part = {name: given[done : done + end - first] for name, given in each.items()}
                     _store_run(batch, first, end, columns | part)
-                    block.append((batch, first, end))
-                    done += end - first
+                block.append((batch, first, end))
+                done += end - first
             if slots[-1] >= batch.rows:
                 self.grow(batch)
         return block
 
     def claim(self) -> tuple[Batch, int]:
         """An empty row: batch and slot. Errors: OSError when there is no space."""
-        batch = self.batch
-        slot = batch.next_slot()
-        while slot >= batch.rows:
+        while (slot := (batch := self.batch).next_slot()) >= batch.rows:
             self.grow(batch)
-            batch = self.batch
-            slot = batch.next_slot()
         return batch, slot
 
     def grow(self, full: Batch) -> None:

@@ -241,8 +241,8 @@ def bits(folder: Path, who: str) -> list[bytes]:
         return [column.to_numpy()[used].tobytes() for column in columns]
 
 
-@pytest.mark.parametrize("count", [1, 63, 64, 65, 5000])
-@pytest.mark.parametrize("before", [0, 1, 64, 100])
+@pytest.mark.parametrize("count", [1, 4, 5, 63, 64, 65, 5000])
+@pytest.mark.parametrize("before", [0, 1, 62, 64, 100])
 def test_rows_of_one_call_are_bit_by_bit_those_of_many(
     tmp_path: Path, count: int, before: int
 ) -> None:
@@ -280,17 +280,18 @@ def test_until_its_marker_is_stored_no_row_of_a_call_is_there(tmp_path: Path) ->
     class Looks:
         def __index__(self) -> int:
             seen.append([row["time_ns"] for row in stored(tmp_path)])
-            if len(seen) > 3:
+            if len(seen) > 5:
                 raise TimeLimit
             return 4
 
-    writer.extend(3, {"time_ns": 7, "trajectory": [1, 2, 3], "tokens": [Looks() for _ in range(3)]})
-    assert seen == [[1]] * 3
-    with pytest.raises(TimeLimit):
-        writer.extend(3, {"time_ns": 8, "trajectory": [4, 5, 6], "tokens": [Looks(), 4, 4]})
+    writer.extend(5, {"time_ns": 7, "trajectory": range(5), "tokens": [Looks() for _ in range(5)]})
+    assert seen == [[1]] * 5
+    for count in (5, 1):  # a few rows are stored one by one
+        with pytest.raises(TimeLimit):
+            writer.extend(count, {"time_ns": 8, "trajectory": 9, "tokens": [Looks()] * count})
     writer.extend(2, {"time_ns": 9, "trajectory": [7, 8], "tokens": 4})
     found = [(row["time_ns"], row["trajectory"], row["tokens"]) for row in stored(tmp_path)]
-    assert found == [(1, -1, -1), (7, 1, 4), (7, 2, 4), (7, 3, 4), (9, 7, 4), (9, 8, 4)]
+    assert found == [(1, -1, -1), *((7, i, 4) for i in range(5)), (9, 7, 4), (9, 8, 4)]
 
 
 def test_an_odd_value_of_many_leaves_its_own_cell_unknown(

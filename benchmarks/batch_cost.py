@@ -115,7 +115,7 @@ NAMES = [f"7d0f6e2c-{number:04x}-4b6e-9a1f-2b7c5e0a91d3_0_0" for number in range
 def costs(folder: Path, rounds: int) -> dict[str, list[float]]:
     """ns of CPU a row, by how it is stored."""
     controller.loop.batch = tuple((trajectory, 1) for trajectory in COLUMNS[1])
-    controller.loop.ratios = dict(enumerate(zip(*COLUMNS[3:], strict=True)))
+    controller.loop.ratios = COLUMNS[3:]
     controller.loop.held = []
     ways: dict[str, Callable[[int], object]] = {
         LOOP: loop, ADAPTER: adapter, USES: all_at_once, SINGLE: row_by_row, FLOOR: floor,

@@ -21,7 +21,7 @@ class _ControllerLoop(Loop):
     batch: tuple[tuple[int, int] | None, ...] = ()  # tags of what is trained on
     judged = False  # whether its samples came with a reward
     asked_ns = -1  # when an update of the engines was last wanted
-    ratios: dict[int, tuple[float, ...]] = {}  # noqa: RUF012  # by place in the batch
+    ratios: list[list[float]] = []  # noqa: RUF012  # columns, by place in the batch
     # In the policy's buffer, which it keeps while only the critic is trained.
     held: list[tuple[Any, ...]] = []  # noqa: RUF012
 
@@ -62,7 +62,7 @@ def train_begins(call: Call) -> None:
     else:
         step_is(recorder, number_)
     loop.batch = tuple(getattr(sample, ATTRIBUTE, None) for sample in samples)
-    loop.ratios = {}
+    loop.ratios = [[unknown] * len(samples) for unknown in NO_RATIOS]
     loop.judged = any(sample.rewards is not None for sample in samples)
     call.state = (recorder.version, [tokens_of(sample) for sample in samples])
 
@@ -72,9 +72,7 @@ def train_ends(call: Call) -> None:
         return
     loop.trained, loop.last_ns = True, call.end_ns
     version, lengths = call.state
-    moved = [loop.ratios.get(place, NO_RATIOS) for place in range(len(lengths))]
-    ids = [tag[0] if tag else -1 for tag in loop.batch]
-    loop.held.append((ids, lengths, list(zip(*moved, strict=True))))
+    loop.held.append(([tag[0] if tag else -1 for tag in loop.batch], lengths, loop.ratios))
     frozen = at(call.self.args, "critic.freezing_steps", "freezing_actor_steps")
     if not isinstance(frozen, int) or call.argument("global_step") > frozen:
         for held in loop.held:
@@ -88,8 +86,10 @@ def experience_made(call: Call) -> None:
     for experience in call.result or ():
         # Its flags `is_correction` have OpenRLHF keep both log-probs of each token.
         now, then = experience.action_log_probs, experience.rollout_log_probs
-        moved = zip(*ratios(now, then, experience.action_mask), strict=True)
-        loop.ratios.update(zip(experience.index, moved, strict=False))
+        moved = ratios(now, then, experience.action_mask)
+        for column, values in zip(loop.ratios, moved, strict=False):
+            for place, value in zip(experience.index, values, strict=False):
+                column[place] = value
         if not loop.judged:
             pairs = zip(experience.index, map(number, experience.rewards), strict=True)
             judged += [(tag[0], value) for place, value in pairs if (tag := loop.batch[place])]

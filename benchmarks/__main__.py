@@ -12,6 +12,7 @@ BENCHMARKS = (
     "span_cost",
     "boot_cost",
     "kill_survival",
+    "batch_cost",
     "overhead",
     "report_scale",
     "timeline_scale",

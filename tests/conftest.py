@@ -95,7 +95,6 @@ def recorder(run_path: Path) -> Iterator[recording.Recorder]:
 def capturing(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[recording.Recorder]:
     """This process records into `run_path`, as under `wrap --capture-tokens`."""
     monkeypatch.setattr(recording, "capture_tokens", None)
-    monkeypatch.setattr(recording, "writers", {})
     start_capturing()
     started = recording.start(str(run_path))
     assert started is not None

@@ -137,7 +137,7 @@ class _JobFiles(ProcessFiles):
         columns["tokens"] = np.full(n, 32, np.int32)
         return columns
 
-    def table(self, table: Table, columns: Columns, segment: int = 0, is_last: bool = True) -> int:
+    def table(self, table: Table, columns: Columns) -> int:
         """As that of a run made by hand; a long table has several segments."""
         columns = {name: self.numbers(values) for name, values in columns.items()}
         held: list[Columns] = []
@@ -147,6 +147,6 @@ class _JobFiles(ProcessFiles):
             rows = sum(len(one[table.columns[0].name]) for one in held)
             if ends or rows >= SEGMENT_ROWS:
                 whole = {name: np.concatenate([one[name] for one in held]) for name in block}
-                written += super().table(table, whole, segment, ends)
-                held, segment = [], segment + 1
+                written += super().table(table, whole)
+                held = []
         return written

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 
 
 class Sampled:
@@ -30,12 +30,8 @@ class Sampled:
             self._answers.pop(answer, None)
             self._answers[answer] = None
         for _ in range(len(self._answers) - self._most):
-            try:
+            with contained(RuntimeError, StopIteration):  # another thread is at it
                 self._answers.pop(next(iter(self._answers)), None)
-            except (RuntimeError, StopIteration) as error:  # another thread is at it
-                if from_outside(error):
-                    raise
-                return
 
     def hold(self, runs: Iterable[Iterable[int]]) -> bool:
         """Whether each run of tokens is made of answers, of which the last one may be cut."""

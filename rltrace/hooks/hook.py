@@ -82,16 +82,24 @@ class Call:
         tables with a single time, now. The row's `.set(**columns)` completes it later. `None` when
         it could not be stored (a full disk).
         """
-        marker, *names = _COLUMNS[table]
+        return self.recorder.append(table, **self._timed(table, columns))
+
+    def rows(self, table: str, count: int, **columns: Any) -> Any:
+        """As `row`, of `count` rows at once: a column is one value for all, or a list, tuple or
+        range of one a row (-1 or `UNKNOWN`: not known). `.set(**columns)` completes all alike."""
+        return self.recorder.rows(table, count, self._timed(table, columns))
+
+    def _timed(self, table: str, columns: dict[str, Any]) -> dict[str, Any]:
+        marker, ends = _TIMES[table]
         if marker not in columns:
             known = marker == "start_ns" and self.start_ns > 0
             columns[marker] = self.start_ns if known else time.monotonic_ns()
-        if self.end_ns > 0 and "end_ns" in names and "end_ns" not in columns:
+        if ends and self.end_ns > 0 and "end_ns" not in columns:
             columns["end_ns"] = self.end_ns
-        return self.recorder.append(table, **columns)
+        return columns
 
 
-_COLUMNS = {name: [column.name for column in table.columns] for name, table in TABLES.items()}
+_TIMES = {name: (t.columns[0].name, t.find("end_ns") > 0) for name, t in TABLES.items()}
 
 Reader = Callable[[Call], object]  # reads a call; what it raises is reported once
 StageOf = Callable[[Call], "Stage | str | None"]

@@ -35,7 +35,7 @@ from rltrace.trace.run_dir import (
 )
 from rltrace.trace.safe_text import redacted_facts
 from rltrace.trace.schema import TABLES
-from rltrace.trace.segment import Row, TableWriter
+from rltrace.trace.segment import Row, RowBlock, TableWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ class Recorder:
         self._described: dict[str, Any] = {}
         self._introduced = False
         self.tables = {
-            name: writers.get(name, TableWriter)(
-                table, f"{self.run_dir}/{name}", self.who, self._introduce
-            )
+            name: TableWriter(table, f"{self.run_dir}/{name}", self.who, self._introduce)
             for name, table in TABLES.items()
         }
         self.span_writer = self.tables["spans"]
@@ -152,6 +150,12 @@ class Recorder:
                 raise
             self.failed(error)
             return None
+
+    def rows(self, table: str, count: int, columns: dict[str, Any]) -> RowBlock | None:
+        """Stores rows at once (`TableWriter.extend`); None when they could not be, as `append`."""
+        with contained(tell=self.failed):
+            return self.tables[table].extend(count, columns)
+        return None
 
     def capture(self, row: Row | None, prompt: Any = None, response: Any = None) -> None:
         """Stores the token ids of the sample of a trajectory `row`, where they were asked for
@@ -261,8 +265,7 @@ class Recorder:
             self._write_process_file()
 
     def _write_process_file(self) -> None:
-        if not self._introduced:
-            self._introduced = True
+        self._introduced = True
         monotonic, real, bracket = clock.pair()
         facts = {
             "who": self.who,
@@ -294,7 +297,6 @@ class Recorder:
 _active: Recorder | None = None
 _argv: list[str] = []
 
-writers: dict[str, type[TableWriter]] = {}  # where it is not `TableWriter` (`token_capture`)
 capture_tokens: Callable[[Recorder, Row, Any, Any], None] | None = None
 """Stores token ids, where somebody asked for them (`token_capture`)."""
 

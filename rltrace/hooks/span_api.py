@@ -192,7 +192,7 @@ def step(number: int) -> Step:
     recorder = _recorder._active
     if recorder is None:
         return _IDLE_STEP
-    try:
+    with contained(tell=recorder.failed):
         if (before := recorder.open_step) is not None:
             before.end()
             recorder.open_step = None
@@ -210,11 +210,7 @@ def step(number: int) -> Step:
             on_step(recorder.step)
         step_row: Step = opened
         return step_row
-    except Exception as error:
-        if from_outside(error):
-            raise
-        recorder.failed(error)
-        return _IDLE_STEP
+    return _IDLE_STEP
 
 
 def _whole(number: Any) -> int | None:

@@ -12,7 +12,6 @@ from rltrace.hooks import recorder as recording
 from rltrace.hooks.spans import stored
 from rltrace.trace.job_exceptions import contained
 from rltrace.trace.schema import CAPTURED_TOKENS
-from rltrace.trace.segment import Batch, TableWriter
 from rltrace.trace.vocabulary import Part
 
 TYPE_CHECKING = False
@@ -26,44 +25,7 @@ _UNKNOWN = -1
 _TEXTS = (str, bytes, bytearray, memoryview)
 
 
-class TokenWriter(TableWriter):
-    def store_tokens(self, start_ns: int, trajectory: int, part: Part, ids: array[int]) -> None:
-        """A row for each id. Errors: OSError when there is no space."""
-        done = 0
-        while done < len(ids):
-            batch, first, rows = self._claim_some(len(ids) - done)
-            columns = (
-                array("q", [trajectory]) * rows,
-                array("b", [part]) * rows,
-                array("i", range(done, done + rows)),
-                ids[done : done + rows],
-            )
-            for column, values in zip(batch.columns[1:], columns, strict=True):
-                _fill(column, first, values)
-            _fill(batch.columns[0], first, array("q", [start_ns]) * rows)
-            done += rows
-
-    def _claim_some(self, most: int) -> tuple[Batch, int, int]:
-        """Empty rows in a line: batch, first slot, how many. One that stands apart is left."""
-        batch, first = self.claim()
-        rows = 1
-        while rows < most and first + rows < batch.rows:
-            if batch.next_slot() != first + rows:
-                break
-            rows += 1
-        return batch, first, rows
-
-
-def _fill(column: Any, first: int, values: array[int]) -> None:
-    if isinstance(column, memoryview):
-        column[first : first + len(values)] = memoryview(values)
-        return
-    for slot, value in enumerate(values, first):  # where the file is written, not mapped
-        column[slot] = value
-
-
 def start() -> None:
-    recording.writers[CAPTURED_TOKENS.name] = TokenWriter
     recording.capture_tokens = capture
 
 
@@ -74,13 +36,12 @@ def capture(recorder: Recorder, row: Row, prompt: Any, response: Any) -> None:
         start_ns, trajectory = stored(row, "start_ns", "trajectory")
     if trajectory == _UNKNOWN:
         return
-    with contained(tell=recorder.failed):
-        writer = recorder.tables[CAPTURED_TOKENS.name]
-        assert isinstance(writer, TokenWriter)
-        for part, given in ((Part.PROMPT, prompt), (Part.RESPONSE, response)):
-            ids = None if given is None else _ids(recorder, part, given)
-            if ids is not None:
-                writer.store_tokens(start_ns, trajectory, part, ids)
+    for part, given in ((Part.PROMPT, prompt), (Part.RESPONSE, response)):
+        ids = None if given is None else _ids(recorder, part, given)
+        if ids is not None:
+            sample = {"start_ns": start_ns, "trajectory": trajectory, "part": part}
+            each = {"position": range(len(ids)), "token": memoryview(ids)}
+            recorder.rows(CAPTURED_TOKENS.name, len(ids), sample | each)
 
 
 def _ids(recorder: Recorder, part: Part, given: Any) -> array[int] | None:

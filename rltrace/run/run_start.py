@@ -140,7 +140,7 @@ def recording_costs(tokens: bool = False) -> dict[str, int]:
     about 30 ms in all. Empty where this process records already. Errors: OSError."""
     if recording.active() is not None:
         return {}
-    before = dict(recording.writers), recording.capture_tokens
+    before = recording.capture_tokens
     folder = tempfile.mkdtemp(prefix="rltrace-")
     try:
         if tokens:
@@ -163,7 +163,7 @@ def recording_costs(tokens: bool = False) -> dict[str, int]:
         return costs
     finally:
         recording.stop()
-        recording.writers, recording.capture_tokens = before
+        recording.capture_tokens = before
         for path, _, files in os.walk(folder, topdown=False):
             for name in files:  # `rmtree` needs a descriptor for each level, and none may be left
                 os.unlink(os.path.join(path, name))

@@ -27,9 +27,8 @@ from rltrace.trace.metadata_validation import update_run_json
 from rltrace.trace.read import run as trace
 from rltrace.trace.run_dir import PROCESS
 from rltrace.trace.schema import TABLES, Column
+from rltrace.trace.segment import UNKNOWN
 from rltrace.trace.vocabulary import Stage, word
-
-_UNKNOWN = np.uint64(2**64 - 1).view(np.float64)  # a NaN that is not one of the job's
 
 
 def at(seconds: float) -> int:
@@ -114,20 +113,15 @@ def run_from_arrays(
     made, ended_ns = Process(role, 0, 0), START_NS
     for table, given in tables.items():
         columns = _checked(table, given)
-        known = [column.name for column in TABLES[table].columns]
         times = [v for name, values in columns.items() if name.endswith("_ns") for v in values]
         ended_ns = max([ended_ns, *times])
-        if table != "spans":
-            made.rows(table, **{name: np.array(values) for name, values in columns.items()})
-            continue
-        if not {"stage", "start_ns", "end_ns"} <= columns.keys():
-            raise RltraceError("spans need stage, start_s and end_s")
-        stages = [_stage(stage) for stage in columns["stage"]]
-        columns["stage"] = [int(stage) for stage in stages]
-        columns.setdefault("name", [word(stage) for stage in stages])
-        columns.setdefault("lane", [MAIN_LANE] * len(stages))
-        unknown = [-1] * len(stages)
-        made.spans += zip(*(columns.get(name, unknown) for name in known), strict=True)
+        if table == "spans":
+            if not {"stage", "start_ns", "end_ns"} <= columns.keys():
+                raise RltraceError("spans need stage, start_s and end_s")
+            stages = columns["stage"] = [_stage(stage) for stage in columns["stage"]]
+            columns.setdefault("name", [word(stage) for stage in stages])
+            columns.setdefault("lane", [MAIN_LANE] * len(stages))
+        made.rows(table, **{name: np.array(values) for name, values in columns.items()})
     return run_of(path, made, **{"end_real_ns": ended_ns + SECOND, **meta})
 
 
@@ -166,7 +160,7 @@ def _checked(table: str, given: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def _value(column: Column, value: Any, in_s: bool) -> Any:
     if column.kind in "fd":
-        return _UNKNOWN if value is None else value
+        return UNKNOWN if value is None else value
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return -1
     if in_s:

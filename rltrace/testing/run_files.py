@@ -1,4 +1,4 @@
-"""Writes processes and their rows as a run directory; segments are stock Arrow IPC streams."""
+"""Writes processes and their rows as a run directory, with the writer that traced jobs use."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rltrace.testing.timeline_rows import SECOND, START_NS, Process
 from rltrace.trace.metadata_validation import update_run_json
-from rltrace.trace.read.segment_batches import dtype, unknown
+from rltrace.trace.read.segment_batches import dtype
 from rltrace.trace.run_dir import CLOCKS, NAMES, PROCESS, create_run, dumps
 from rltrace.trace.schema import TABLES, Table
+from rltrace.trace.segment import TableWriter
 
-BATCH_ROWS = 8192
 RTT_NS = 80_000
 EXCHANGE_NS = 60 * SECOND
-EMPTY_ROWS = 100  # space that was allocated and never used, at the end of each last batch
 SPAN_COLUMNS = [c.name for c in TABLES["spans"].columns]
 
 Columns = dict[str, NDArray[Any]]
@@ -131,17 +129,17 @@ class ProcessFiles:
     def name(self, text: str) -> int:
         return self.names.setdefault(text, len(self.names))
 
-    def table(self, table: Table, columns: Columns, segment: int = 0, is_last: bool = True) -> int:
-        """Writes a segment of a table, the last one with space that is not used; its rows."""
-        columns = {name: self.numbers(values) for name, values in columns.items()}
-        count = len(columns[table.columns[0].name])
-        target = self.path / table.name / f"{self.who}.{segment}.arrows"
-        if count:
-            with pa.ipc.new_stream(target, _schema(table)) as writer:
-                for first in range(0, count, BATCH_ROWS):
-                    last = min(first + BATCH_ROWS, count)
-                    pad = is_last and last == count
-                    writer.write_batch(self._batch(table, columns, first, last, pad))
+    def table(self, table: Table, columns: Columns) -> int:
+        """Writes rows of a table, into segments after those that it has; how many."""
+        stored: dict[str, Any] = {}
+        for number, column in enumerate(table.columns):
+            if column.name in columns:
+                values = self.numbers(columns[column.name]).astype(dtype(table, number))
+                if column.is_time:
+                    values = np.where(values < 0, -1, values - self.clock.zero_ns)
+                stored[column.name] = values.data
+        count = len(stored[table.columns[0].name])
+        TableWriter(table, f"{self.path}/{table.name}", self.who).extend(count, stored)
         return count
 
     def numbers(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -150,27 +148,3 @@ class ProcessFiles:
             return values
         texts, place = np.unique(values, return_inverse=True)
         return np.array([self.name(str(text)) for text in texts], np.int32)[place]
-
-    def _batch(
-        self, table: Table, columns: Columns, first: int, last: int, pad: bool
-    ) -> pa.RecordBatch:
-        arrays = []
-        for number, column in enumerate(table.columns):
-            kind = dtype(table, number)
-            if column.name not in columns:
-                values = unknown(table, number, last - first)
-            else:
-                values = columns[column.name][first:last].astype(kind, copy=False)
-            if column.is_time:
-                values = np.where(values < 0, -1, values - self.clock.zero_ns)
-            if pad:
-                byte = b"\0" if number == 0 else b"\xff"  # the first column marks stored rows
-                empty = np.frombuffer(byte * EMPTY_ROWS * kind.itemsize, kind)
-                values = np.concatenate([values, empty])
-            arrays.append(pa.array(values))
-        return pa.RecordBatch.from_arrays(arrays, schema=_schema(table))
-
-
-def _schema(table: Table) -> pa.Schema:
-    kinds = {c.name: pa.from_numpy_dtype(dtype(table, i)) for i, c in enumerate(table.columns)}
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])

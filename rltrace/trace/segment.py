@@ -29,11 +29,12 @@ from rltrace.trace.schema import WIDTH_BYTES, Table
 # `typing` costs every traced process 8 ms; type checkers take this name for true.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
 FIRST_BATCH_ROWS = 64
 LARGEST_BATCH_ROWS = 8192
+FEW_ROWS = 4  # up to so many cost less one by one than by column
 GROWTH = 4
 GROW_WITHIN_NS = 4 * 10**9
 """A larger batch follows only one that was filled within this time. The kernel writes dirty pages
@@ -50,6 +51,10 @@ that has closed "all files" may have given its number to a file of its own."""
 _kept: list[mmap.mmap] = []  # never closed: the descriptor that they would close is not ours
 _CANNOT_ALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE; MAP_POPULATE leaves shared pages to be write-faulted
+UNKNOWN: float = struct.unpack("d", b"\xff" * 8)[0]
+"""In a column of fractions with one a row: none of this row. Of whole numbers that is -1."""
+
+_EACH = (list, tuple, range, memoryview)
 _MAP: dict[str, Any] = {"flags": mmap.MAP_SHARED}
 if sys.version_info >= (3, 13):
     _MAP["trackfd"] = False  # else the map keeps a duplicate descriptor until it is closed
@@ -69,13 +74,14 @@ class _Segment:
 class Batch:
     """Space for `rows` rows; `columns` are writable, in the order of the table's columns."""
 
-    __slots__ = ("__weakref__", "columns", "next_slot", "places", "rows")
+    __slots__ = ("__weakref__", "columns", "next_slot", "places", "rows", "slots")
 
     def __init__(self, rows: int, columns: Sequence[Any], places: dict[str, int]) -> None:
         self.rows = rows
         self.columns = tuple(columns)
         self.places = places
-        self.next_slot: Callable[[], int] = itertools.count().__next__
+        self.slots: Iterator[int] = itertools.count()
+        self.next_slot: Callable[[], int] = self.slots.__next__
 
 
 def release_maps() -> None:
@@ -166,6 +172,33 @@ def _store_converted(name: str, column: Any, slot: int, value: Any) -> None:
     on_misfit(name, value)
 
 
+class RowBlock(list[tuple[Batch, int, int]]):
+    """Rows that were stored in one call: runs of slots in a line, with the first and the end."""
+
+    def set(self, **values: float) -> None:
+        """As `Row.set`: stores columns, each with one value for all rows."""
+        for run in self:
+            _store_run(*run, values)
+
+
+def _store_run(batch: Batch, first: int, end: int, columns: Mapping[str, Any]) -> None:
+    """Stores columns of the rows from `first` to before `end`, each in one copy. Copies of aligned
+    numbers tear none of them apart, whenever the process is killed."""
+    for name, given in columns.items():
+        column, each = batch.columns[batch.places[name]], isinstance(given, _EACH)
+        try:
+            kind = column.format
+            values = given if each else (given,)
+            packed = struct.Struct(f"{len(values)}{kind}").pack(*values)
+            column[first:end] = memoryview(packed * (1 if each else end - first)).cast(kind)
+        except Exception as error:
+            if from_outside(error):
+                raise
+            # An odd value is left out of its own row only, and a file is written value by value.
+            for place in range(end - first):
+                _store(batch, first + place, {name: given[place] if each else given})
+
+
 def row_at(kind: Any, batch: Batch, slot: int) -> Any:
     """The row at a slot, as an instance of `Row` or a subclass."""
     row = kind()
@@ -206,14 +239,39 @@ class TableWriter:
         batch.columns[0][slot] = moment
         return row
 
+    def extend(self, count: int, columns: dict[str, Any]) -> RowBlock:
+        """Stores `count` rows, their marker last: a kill leaves each whole or empty. A column is
+        one value for all, or a list, tuple, range or memoryview of one a row; they are used up.
+        Errors: as `append`; ValueError for a column of another length."""
+        each = {name: given for name, given in columns.items() if isinstance(given, _EACH)}
+        if any(len(given) != count for given in each.values()):
+            raise ValueError(f"{count} rows need as many values of each of {', '.join(each)}")
+        columns[self._marker] = columns.pop(self._marker)
+        block, done = RowBlock(), 0
+        while done < count:
+            batch = self.batch
+            # One call: under the GIL nobody gets a slot between these. Without it somebody may.
+            slots = list(itertools.islice(batch.slots, min(count - done, batch.rows) or 1))
+            in_line = slots[-1] - slots[0] < len(slots) and count > FEW_ROWS
+            for run in [slots] if in_line else [[slot] for slot in slots]:
+                first, end = run[0], min(run[-1] + 1, batch.rows)
+                if first >= end:
+                    break
+                if end - first == 1:
+                    _store(batch, first, columns | {name: each[name][done] for name in each})
+                else:
+                    part = {name: given[done : done + end - first] for name, given in each.items()}
+                    _store_run(batch, first, end, columns | part)
+                block.append((batch, first, end))
+                done += end - first
+            if slots[-1] >= batch.rows:
+                self.grow(batch)
+        return block
+
     def claim(self) -> tuple[Batch, int]:
         """An empty row: batch and slot. Errors: OSError when there is no space."""
-        batch = self.batch
-        slot = batch.next_slot()
-        while slot >= batch.rows:
+        while (slot := (batch := self.batch).next_slot()) >= batch.rows:
             self.grow(batch)
-            batch = self.batch
-            slot = batch.next_slot()
         return batch, slot
 
     def grow(self, full: Batch) -> None:

@@ -178,6 +178,23 @@ def test_ratios_of_both_policies_are_told_by_sample(rows: Rows) -> None:
     ]
 
 
+def test_of_what_has_no_log_probs_no_ratio_is_known(rows: Rows) -> None:
+    """Two micro-batches of a batch, of which one kept those of the engine."""
+
+    @hooked("RemoteExperienceMaker")
+    class Compares(Trainer):
+        def make_experience(self, samples: list[Any]) -> list[Any]:
+            now, mask = torch.tensor([[-1.0, -2.0]]), torch.tensor([[1, 1]])
+            with_both = Experience(mask, index=[1], action_log_probs=now, rollout_log_probs=now - 1)
+            return [Experience(mask, index=[0]), with_both]
+
+    Compares([[sample((7, 1), torch.tensor([1])), sample((8, 1), torch.tensor([1]))]]).fit()
+    known = rows("select trajectory, mean_log_ratio, sum_w from uses order by trajectory")
+    assert known == [(7, None, None), (8, 1.0, pytest.approx(2 * math.e))]
+    stored = "select bool_and(sum_w::bit = repeat('1', 64)::bit) from raw_uses where trajectory = 7"
+    assert rows(stored) == [(True,)], "as in space that nothing was stored in"
+
+
 def test_until_its_lock_is_had_an_asynchronous_broadcast_waits(rows: Rows, run_path: Path) -> None:
     @hooked("TrainingActor")
     class Async(Trainer):

@@ -99,6 +99,22 @@ print("the job's result")
     assert problem["what"] == "recording-stopped"
 
 
+def test_what_cannot_be_stored_at_once_costs_its_rows_only(run_path: Path, record: Record) -> None:
+    done = record("""
+import resource
+recorder = recorder.active()
+for n in (2, 3):
+    print(recorder.rows("uses", 2, {"time_ns": 5, "trajectory": [7, 8], "step": n * [1]}))
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+print(recorder.rows("uses", 100_000, {"time_ns": 6, "trajectory": range(100_000)}))
+""")
+    assert done.stdout.splitlines()[1:] == ["None", "None"]
+    run = rltrace.open_run(run_path)
+    assert [p["what"] for p in run.problems] == ["not-recorded", "recording-stopped"]
+    kept = run.sql("select count(*), count(distinct trajectory) from uses where step is null")
+    assert kept.fetchall() == [(64 + 256 - 2,) * 2], "the batches that there was space for"
+
+
 def test_strange_names_come_back_and_those_without_bound_do_not_grow_the_run(
     run_path: Path, record: Record, rows: Rows
 ) -> None:

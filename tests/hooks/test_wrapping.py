@@ -230,6 +230,23 @@ def test_rows_can_be_begun_before_a_call_and_finished_after(patched: Any, rows: 
     assert rows(SPANS) == []
 
 
+def test_many_rows_have_the_times_of_the_call_as_single_ones_have(patched: Any, rows: Rows) -> None:
+    def after(call: Call) -> None:
+        call.row("rewards", trajectory=7, value=1.0)
+        call.rows("rewards", 2, trajectory=[8, 9], value=0.5)
+        call.rows("uses", 2, trajectory=[8, 9], time_ns=call.start_ns).set(step=4)
+        call.rows("uses", 2, trajectory=[8, 9, 10])
+
+    patched(Target, "method", stage=None, after=after)
+    Target().method(5)
+    of_rewards = (
+        "SELECT trajectory, value, count(*) OVER (PARTITION BY start_ns, end_ns) FROM rewards"
+    )
+    assert sorted(rows(of_rewards)) == [(7, 1.0, 3), (8, 0.5, 3), (9, 0.5, 3)]
+    of_uses = "SELECT u.trajectory, step FROM uses u JOIN rewards r ON u.time_ns = r.start_ns"
+    assert sorted(set(rows(of_uses))) == [(8, 4), (9, 4)]
+
+
 @pytest.mark.parametrize("name", ["method", "coroutine", "generator", "async_generator"])
 @pytest.mark.parametrize("per_item", [True, False])
 def test_a_wrapper_that_is_sent_by_value_passes_calls_through(

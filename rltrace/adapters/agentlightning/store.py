@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rltrace.adapters.table.samples import keep, use, versions_of
+from rltrace.adapters.table.samples import keep, uses, versions_of
 from rltrace.hooks.hook import Call
 from rltrace.hooks.sample_api import identify
 from rltrace.trace.vocabulary import Fate, Finish
@@ -171,13 +171,14 @@ def _ends(attempt: _Attempt, time_ns: int, finish: int) -> None:
 
 def waited_for(call: Call) -> None:
     """The algorithm has rollouts to train on. It asks for those again that it has had."""
+    found = {}
     for rollout in call.result or ():
         attempt = _latest.pop(rollout.rollout_id, None)
-        if attempt is None or not attempt.trains:
-            continue
-        fate = Fate.TRAINED if rollout.status == "succeeded" else Fate.FAILED
-        tokens = attempt.calls.columns()["response_tokens"] if attempt.calls.count else -1
-        use(call, attempt.trajectory, fate, version=_Resources.latest, tokens=tokens)
+        if attempt is not None and attempt.trains:
+            found[attempt] = Fate.TRAINED if rollout.status == "succeeded" else Fate.FAILED
+    tokens = [one.calls.columns()["response_tokens"] if one.calls.count else -1 for one in found]
+    ids = [one.trajectory for one in found]
+    uses(call, [*found.values()], ids, tokens, version=_Resources.latest)
 
 
 def _length(attributes: dict[str, Any], name: str) -> int:

@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from rltrace.adapters.table.samples import cut_short, finish, use, verdict, versions_of
+from rltrace.adapters.table.samples import cut_short, finish, uses, verdict, versions_of
 from rltrace.adapters.token_fidelity import runs
 from rltrace.hooks.hook import Call
 from rltrace.hooks.recorder import Recorder
 from rltrace.hooks.sample_api import identify
+from rltrace.trace.segment import RowBlock
 from rltrace.trace.vocabulary import Fate
 
 
@@ -31,9 +32,12 @@ class _Answer(NamedTuple):
 _ANY_AGE = 10**12  # what AReaL sets for evaluations
 
 _Task = tuple[int, int]  # the engine that it runs on, and its number there
+_Made = tuple[int, int]  # trajectory and number of tokens
 
 _answers: dict[_Task, list[_Answer]] = {}
-_uses: deque[Any] = deque(maxlen=1 << 16)  # of the step that is open, which may get another number
+_uses: deque[RowBlock] = deque(
+    maxlen=1 << 16
+)  # of the step that is open, which may get another number
 _last: ContextVar[int] = ContextVar("rltrace_areal_request", default=-1)
 
 
@@ -83,12 +87,12 @@ def judged(call: Call) -> None:
 
 def taken(call: Call) -> None:
     """The trainer takes the samples of some tasks, to train on them."""
-    provider = call.self.staleness_manager.version_provider
+    provider, found = call.self.staleness_manager.version_provider, list[_Made]()
     for result in call.result or ():
         answers = _answers.pop(_key(provider, result), None) if result is not None else None
         if answers is not None:
-            for trajectory, tokens in _rows(result.trajectory, answers):
-                _use(call, provider, trajectory, tokens, Fate.TRAINED)
+            found += _rows(result.trajectory, answers)
+    _use(call, provider, found, Fate.TRAINED)
 
 
 def passed_on(call: Call) -> None:
@@ -101,8 +105,8 @@ def rejected(call: Call) -> None:
     """The task that this is called in is given up: by a filter, or since it failed."""
     provider, task = call.self.version_provider, _task()
     fate = Fate.FILTERED if sys.exc_info()[0] is None else Fate.FAILED
-    for answer in _answers.pop((id(provider), -1 if task is None else task), ()):
-        _use(call, provider, answer.trajectory, answer.tokens, fate)
+    answers = _answers.pop((id(provider), -1 if task is None else task), ())
+    _use(call, provider, [answer[:2] for answer in answers], fate)
 
 
 def uses_are_of(recorder: Recorder) -> None:
@@ -111,14 +115,16 @@ def uses_are_of(recorder: Recorder) -> None:
         _uses.popleft().set(step=recorder.step)
 
 
-def _use(call: Call, provider: Any, trajectory: int, tokens: int, fate: Fate) -> None:
-    row = use(call, trajectory, fate, version=int(provider.get_version()), tokens=tokens)
-    if row is not None:
-        _uses.append(row)
+def _use(call: Call, provider: Any, found: list[_Made], fate: Fate) -> None:
+    if found:
+        ids, tokens = [one for one, _ in found], [length for _, length in found]
+        rows = uses(call, fate, ids, tokens, version=int(provider.get_version()))
+        if rows:
+            _uses.append(rows)
 
 
-def _rows(sample: Any, answers: list[_Answer]) -> Iterable[tuple[int, int]]:
-    """Trajectory (-1 where no request answered so) and number of tokens, run by run."""
+def _rows(sample: Any, answers: list[_Answer]) -> Iterable[_Made]:
+    """Run by run; -1 where no request answered so."""
     ids, masks = sample.get("input_ids"), sample.get("loss_mask")
     if not (_is_at_hand(ids) and _is_at_hand(masks)):
         return

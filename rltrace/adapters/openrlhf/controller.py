@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rltrace.adapters.openrlhf.rollout import TAG
 from rltrace.adapters.openrlhf.verdicts import number
-from rltrace.adapters.table.samples import ratios, use, verdict
+from rltrace.adapters.table.samples import NO_RATIOS, ratios, uses, verdicts
 from rltrace.adapters.table.stated import are_counts, at, not_none
 from rltrace.adapters.table.steps import Loop, step_begins, step_is
 from rltrace.hooks.hook import Call
@@ -21,9 +21,9 @@ class _ControllerLoop(Loop):
     batch: tuple[tuple[int, int] | None, ...] = ()  # tags of what is trained on
     judged = False  # whether its samples came with a reward
     asked_ns = -1  # when an update of the engines was last wanted
-    ratios: dict[int, dict[str, float]] = {}  # noqa: RUF012  # by place in the batch
+    ratios: list[list[float]] = []  # noqa: RUF012  # columns, by place in the batch
     # In the policy's buffer, which it keeps while only the critic is trained.
-    held: list[tuple[int, dict[str, Any]]] = []  # noqa: RUF012
+    held: list[tuple[Any, ...]] = []  # noqa: RUF012
 
 
 loop = _ControllerLoop()
@@ -62,7 +62,7 @@ def train_begins(call: Call) -> None:
     else:
         step_is(recorder, number_)
     loop.batch = tuple(getattr(sample, ATTRIBUTE, None) for sample in samples)
-    loop.ratios = {}
+    loop.ratios = [[unknown] * len(samples) for unknown in NO_RATIOS]
     loop.judged = any(sample.rewards is not None for sample in samples)
     call.state = (recorder.version, [tokens_of(sample) for sample in samples])
 
@@ -72,26 +72,28 @@ def train_ends(call: Call) -> None:
         return
     loop.trained, loop.last_ns = True, call.end_ns
     version, lengths = call.state
-    for place, (tag, tokens) in enumerate(zip(loop.batch, lengths, strict=True)):
-        known = loop.ratios.get(place, {})
-        loop.held.append((tag[0] if tag else -1, {"tokens": tokens, **known}))
+    loop.held.append(([tag[0] if tag else -1 for tag in loop.batch], lengths, loop.ratios))
     frozen = at(call.self.args, "critic.freezing_steps", "freezing_actor_steps")
     if not isinstance(frozen, int) or call.argument("global_step") > frozen:
-        for sample, more in loop.held:
-            use(call, sample, Fate.TRAINED, version=version, **more)
+        for held in loop.held:
+            uses(call, Fate.TRAINED, *held, version=version)
         loop.held.clear()
 
 
 def experience_made(call: Call) -> None:
     """`make_experience` gives micro-batches: `index` says which samples they are of."""
+    judged: list[tuple[int, float | None]] = []
     for experience in call.result or ():
-        loop.ratios.update(zip(experience.index, of_samples(experience), strict=False))
-        if loop.judged:
-            continue
-        for place, value in zip(experience.index, experience.rewards, strict=True):
-            tag = loop.batch[place]
-            if tag is not None:
-                verdict(call, tag[0], "reward model", number(value))
+        # Its flags `is_correction` have OpenRLHF keep both log-probs of each token.
+        now, then = experience.action_log_probs, experience.rollout_log_probs
+        moved = ratios(now, then, experience.action_mask)
+        for column, values in zip(loop.ratios, moved, strict=False):
+            for place, value in zip(experience.index, values, strict=False):
+                column[place] = value
+        if not loop.judged:
+            pairs = zip(experience.index, map(number, experience.rewards), strict=True)
+            judged += [(tag[0], value) for place, value in pairs if (tag := loop.batch[place])]
+    verdicts(call, "reward model", judged, None)
 
 
 def broadcast_begins(call: Call) -> None:
@@ -116,12 +118,6 @@ def brought(call: Call) -> None:
 def saving(call: Call) -> str:
     every = at(call.self.args, "ckpt.save_steps", "save_steps")
     return "other" if int(call.argument("global_step")) % every else "checkpoint"
-
-
-def of_samples(experience: Any) -> list[dict[str, float]]:
-    """Its flags `is_correction` have OpenRLHF keep both log-probs of each token."""
-    now, then = experience.action_log_probs, experience.rollout_log_probs
-    return ratios(now, then, experience.action_mask)
 
 
 # OpenRLHF recomputes the log-probs of a batch before it trains, so its clip bounds the learner's
@@ -211,9 +207,11 @@ def generated(call: Call) -> None:
     groups: dict[int, list[_Candidate]] = {}
     for candidate in candidates:
         groups.setdefault(candidate.tag[1], []).append(candidate)
+    dropped: list[_Candidate] = []
     for group in groups.values():
         scores = [candidate.score for candidate in group]
         if group[0].tag in kept or lowest < sum(scores) / len(scores) < highest:
             continue  # the rest of an unfinished batch is dropped with it, by no filter
-        for candidate in group:
-            use(call, candidate.tag[0], Fate.FILTERED, tokens=candidate.tokens)
+        dropped += group
+    ids, tokens = [one.tag[0] for one in dropped], [one.tokens for one in dropped]
+    uses(call, Fate.FILTERED, ids, tokens)

@@ -13,7 +13,7 @@ from rltrace.adapters.table.samples import score, verdict
 from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.patch.call_observer import Observer
 from rltrace.hooks.patch.wrapping import Patch, observers
-from rltrace.trace.job_exceptions import from_outside
+from rltrace.trace.job_exceptions import contained
 from rltrace.trace.vocabulary import Outcome
 
 
@@ -64,12 +64,9 @@ def number(value: Any) -> float | None:
     """A reward as a number: OpenRLHF's users give floats, tensors of one element, lists of one."""
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
-    try:
+    with contained(TypeError, ValueError, RuntimeError):
         return float(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        if from_outside(error):
-            raise
-        return None
+    return None
 
 
 # They are loaded from a file that the user names, so they are watched once they are met.

@@ -12,7 +12,7 @@ from typing import Any
 from rltrace.adapters.table import TableAdapter
 from rltrace.adapters.table.logged import logged
 from rltrace.adapters.table.rows import either, formerly
-from rltrace.adapters.table.samples import use
+from rltrace.adapters.table.samples import uses
 from rltrace.adapters.table.steps import step_begins, step_is
 from rltrace.adapters.table.weights import phase_row, tensor_bytes, weights_moved
 from rltrace.hooks.hook import Call, Hook
@@ -41,14 +41,12 @@ def episode_used(call: Call) -> None:
     """prime-rl says the versions that generated it; the step before's trains on it."""
     episode, step = call.argument("episode"), int(call.argument("training_step"))
     policy = call.function.__globals__["train_work"](episode).policy
-    for trace in getattr(episode, "traces", ()):
-        number = identify(str(trace.id))
-        row = _waiting.pop(number, None)
-        if row is None:
-            continue  # asked once more: prime-rl does for each of its figures
-        if policy is not None:
-            row.set(first_version=int(policy.start), last_version=int(policy.end))
-        use(call, number, Fate.TRAINED, step=step, version=step - 1)
+    traces = [identify(str(trace.id)) for trace in getattr(episode, "traces", ())]
+    # prime-rl asks once more for each of its figures.
+    rows = {number: _waiting.pop(number) for number in traces if number in _waiting}
+    for row in rows.values() if policy is not None else ():
+        row.set(first_version=int(policy.start), last_version=int(policy.end))
+    uses(call, Fate.TRAINED, [*rows], step=step, version=step - 1)
 
 
 def update_begins(call: Call) -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from rltrace.adapters.table.logged import record_figures
-from rltrace.adapters.table.samples import use
+from rltrace.adapters.table.samples import uses
 from rltrace.adapters.table.weights import parameter_count
 from rltrace.hooks.hook import Adapter, Call, Hook
 from rltrace.hooks.sample_api import identify
@@ -122,9 +122,10 @@ def _used(call: Call) -> None:
     report = call.argument("report")
     if report is not None and report.updates:
         record_figures(call, {"loss": report.loss, "kl": report.kl})
-    for one in [call.result] if report is None else report.uses:
-        fate = codes_of("Fate")[one.fate]
-        use(call, identify(one.trajectory), fate, **{name: getattr(one, name) for name in _USE})
+    booked = [call.result] if report is None else report.uses
+    fates = [codes_of("Fate")[one.fate] for one in booked]
+    columns = {name: [getattr(one, name) for one in booked] for name in _USE}
+    uses(call, fates, [identify(one.trajectory) for one in booked], **columns)
 
 
 def _published(call: Call) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from rltrace.hooks.hook import Call, Reader
@@ -24,11 +23,9 @@ def logged(argument: str, prefix: str = "") -> Reader:
 
 def record_figures(call: Call, figures: dict[Any, Any], prefix: str = "") -> None:
     """Each number on the host as a row of `samples`; for one on a device the job would wait."""
-    recorder, now = call.recorder, time.monotonic_ns()
-    for name, value in figures.items():
-        if is_number(value):
-            counter = recorder.name(f"{prefix}{name}")
-            recorder.append("samples", time_ns=now, counter=counter, value=float(value))
+    known = {name: float(value) for name, value in figures.items() if is_number(value)}
+    counters = [call.recorder.name(f"{prefix}{name}") for name in known]
+    call.rows("samples", len(known), counter=counters, value=[*known.values()])
 
 
 def is_number(value: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rltrace.hooks.hook import Call
+from rltrace.trace.segment import UNKNOWN
 from rltrace.trace.vocabulary import Finish, Outcome
 
 _WORDS = {
@@ -37,17 +38,26 @@ def keep(known: dict[Any, Any], key: object, value: object, most: int) -> None:
         del known[next(iter(known))]
 
 
-def use(call: Call, trajectory: int, fate: int, **known: float) -> Any:
-    """A sample (-1: nobody knows which) has been trained on, or dropped; its row. Unless `known`
-    has others, step and version are the process's."""
-    own = {"step": call.recorder.step, "version": call.recorder.version}
-    return call.row("uses", trajectory=trajectory, fate=fate, **(own | known))
+_RATIOS = ("mean_log_ratio", "sum_w", "sum_w_squared")
+NO_RATIOS = (UNKNOWN,) * len(_RATIOS)  # of a sample among others that have some
 
 
-def ratios(now: Any, then: Any, mask: Any) -> list[dict[str, float]]:
-    """Columns of `uses`, of w = exp(now - when generated), by sample: of log-probs `[samples,
-    tokens]` where `mask` is not 0. None unless all are there, on the CPU and not the same tensor,
-    which stands for both where a framework computes none of its own."""
+def uses(
+    call: Call, fate: Any, samples: Sequence[int], tokens: Any = -1, moved: Any = (), **known: Any
+) -> Any:
+    """Trajectories (-1: nobody knows which) have been trained on, or dropped; their rows. A fate,
+    and what else is known, is one for all, or one of each; `moved` is what `ratios` gives. Unless
+    `known` has others, step and version are the process's."""
+    columns = {"step": call.recorder.step, "version": call.recorder.version} | known
+    columns |= {"trajectory": samples, "fate": fate, "tokens": tokens}
+    columns |= zip(_RATIOS, moved, strict=False)
+    return call.rows("uses", len(samples), **columns)
+
+
+def ratios(now: Any, then: Any, mask: Any) -> list[list[float]]:
+    """Columns of `uses`, of w = exp(now - when generated), with a value a sample: of log-probs
+    `[samples, tokens]` where `mask` is not 0. None unless all are there, on the CPU and not the
+    same tensor, which stands for both where a framework computes none of its own."""
     if now is None or then is None or mask is None or now.device.type != "cpu":
         return []
     if now.data_ptr() == then.data_ptr():
@@ -55,9 +65,7 @@ def ratios(now: Any, then: Any, mask: Any) -> list[dict[str, float]]:
     log_w = (now.float() - then.float()).masked_fill(mask == 0, 0.0)
     w = log_w.exp() * mask
     sums = (log_w.sum(-1) / mask.sum(-1), w.sum(-1), (w * w).sum(-1))
-    names = ("mean_log_ratio", "sum_w", "sum_w_squared")
-    rows = zip(*(one.tolist() for one in sums), strict=True)
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    return [one.tolist() for one in sums]
 
 
 def cut_short(error: BaseException) -> dict[str, int]:
@@ -70,16 +78,31 @@ def score(value: float | None) -> dict[str, Any]:
     return {"outcome": Outcome.ERROR} if value is None else {"value": value, "outcome": Outcome.OK}
 
 
+_Times = tuple[int, int] | None
+
+
 def verdict(
-    call: Call,
-    trajectory: int,
-    component: object,
-    value: float | None,
-    times_ns: tuple[int, int] | None = None,
-    **more: int,
+    call: Call, trajectory: int, component: object, value: float | None, times_ns: _Times = None
 ) -> None:
     """A verdict on a sample; one whose time is not known is an event at the end of the call."""
+    known = {**_judged(call, component, times_ns), **score(value)}
+    call.recorder.append("rewards", trajectory=trajectory, **known)
+
+
+def verdicts(
+    call: Call, component: object, told: Sequence[tuple[int, Any]], times_ns: _Times, **more: int
+) -> None:
+    """As `verdict`, of a batch: `told` are a trajectory and its value each."""
+    if not told:
+        return
+    columns: dict[str, Any] = _judged(call, component, times_ns)
+    columns["trajectory"] = [trajectory for trajectory, _ in told]
+    columns["value"] = [UNKNOWN if value is None else value for _, value in told]
+    columns["outcome"] = [Outcome.ERROR if value is None else Outcome.OK for _, value in told]
+    call.recorder.rows("rewards", len(told), columns | more)
+
+
+def _judged(call: Call, component: object, times_ns: _Times) -> dict[str, Any]:
     start_ns, end_ns = times_ns or (call.end_ns, call.end_ns)
-    columns = {"start_ns": start_ns, "end_ns": end_ns, **score(value), **more}
     name = call.recorder.name(str(component))
-    call.recorder.append("rewards", trajectory=trajectory, component=name, **columns)
+    return {"start_ns": start_ns, "end_ns": end_ns, "component": name}

@@ -57,8 +57,8 @@ def got(call: Call) -> None:
     if call.span is not None and data.batch_size:
         call.span.set(bytes=_bytes(data), items=int(data.batch_size[0]))
     if call.recorder.version >= 0:
-        for version in _versions(call.argument("metadata")):
-            _count(call, LAG, call.recorder.version - version)
+        lags = [call.recorder.version - own for own in _versions(call.argument("metadata"))]
+        call.rows("samples", len(lags), counter=call.recorder.name(LAG), value=lags)
 
 
 def asked(call: Call) -> None:

@@ -42,7 +42,7 @@ def shuffled(call: Call) -> None:
     if batch.get("tool_mask") is None:  # else there are tokens that no engine sampled
         names = ("old_per_token_logps", "sampling_per_token_logps", "completion_mask")
         known = ratios(*(x if x is None else x.cpu() for x in map(batch.get, names)))
-        for sample, own in zip(made, known, strict=False):
+        for sample, own in zip(made, zip(*known, strict=True), strict=False):
             sample.ratios = own
     torch = call.function.__globals__["torch"]
     generator = torch.Generator()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rltrace.adapters.table.logged import record_figures
-from rltrace.adapters.table.samples import use
+from rltrace.adapters.table.samples import NO_RATIOS, uses
 from rltrace.adapters.table.stated import not_none
 from rltrace.adapters.table.steps import Loop
 from rltrace.adapters.table.weights import parameter_count
@@ -28,7 +28,7 @@ class TrlSample:
         self.prompt_tokens = prompt_tokens
         self.tokens = tokens
         self.masked = False
-        self.ratios: dict[str, float] = {}  # when it was generated: its first update's
+        self.ratios: tuple[float, ...] = NO_RATIOS  # when it was generated: its first update's
 
 
 def begin(call: Call, trajectory: str, group: str, prompt: object) -> tuple[TrlSample, Any]:
@@ -99,10 +99,11 @@ def micro_ends(call: Call) -> None:
     call.span.set(items=len(samples))
     if all(sample.tokens >= 0 <= sample.prompt_tokens for sample in samples):
         call.span.set(tokens=sum(s.prompt_tokens + s.tokens for s in samples))
+    fates = [Fate.TRUNCATED if sample.masked else Fate.TRAINED for sample in samples]
+    ids, tokens = [sample.id for sample in samples], [sample.tokens for sample in samples]
+    uses(call, fates, ids, tokens, zip(*(sample.ratios for sample in samples), strict=True))
     for sample in samples:
-        fate = Fate.TRUNCATED if sample.masked else Fate.TRAINED
-        use(call, sample.id, fate, tokens=sample.tokens, **sample.ratios)
-        sample.ratios = {}
+        sample.ratios = NO_RATIOS
 
 
 def logged(call: Call) -> None:

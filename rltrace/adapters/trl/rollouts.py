@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
-from rltrace.adapters.table.samples import cut_short, keep, use
+from rltrace.adapters.table.samples import cut_short, keep, uses
 from rltrace.adapters.token_fidelity import Sampled, runs
 from rltrace.adapters.trl.loop import TrlSample, ends_of_text, loop, reward_weights, set_row
 from rltrace.adapters.trl.verdicts import write_verdicts
@@ -147,7 +147,8 @@ def judged(call: Call) -> None:
     if call.exception is not None:
         return
     group = identify(f"{call.recorder.who}/group/{_next()}")
-    times_ns = dict.fromkeys(call.self.reward_func_names, (call.start_ns, call.end_ns))
+    judged, names = list[tuple[int, Any]](), call.self.reward_func_names
+    times_ns = dict.fromkeys(names, (call.start_ns, call.end_ns))
     times_ns |= _GroupScoring.times_ns
     told: set[int] = set()
     for sample in call.result:
@@ -160,9 +161,9 @@ def judged(call: Call) -> None:
             row = call.recorder.append("trajectories", **conversation.columns)
         trajectory = _is_of(call, row, sample, conversation.sampled, group=group, logprobs=1)
         told.add(place)
-        names = call.self.reward_func_names
-        values = {name: sample.metrics.get(f"rewards/{name}", math.nan) for name in names}
-        write_verdicts(call, trajectory, values, times_ns)
+        judged.append((trajectory, sample.metrics))
+    values = {n: [of.get(f"rewards/{n}", math.nan) for _, of in judged] for n in names}
+    write_verdicts(call, [trajectory for trajectory, _ in judged], values, times_ns)
     for place in told:
         del _waiting[place]
 
@@ -228,7 +229,7 @@ def taken(call: Call) -> None:
         return
     if _Queue.last is not None:
         dropped = _Queue.last[1]
-        use(call, dropped.id, Fate.STALE, tokens=dropped.tokens)
+        uses(call, Fate.STALE, [dropped.id], dropped.tokens)
     sample = call.result
     _Queue.last = (sample, TrlSample(_ids.of(sample), *lengths(sample)))
 

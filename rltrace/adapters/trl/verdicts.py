@@ -8,11 +8,11 @@ filled, once TRL has copied it to the host, too.
 
 from __future__ import annotations
 
-import math
+from math import isnan
 from time import monotonic_ns
 from typing import Any
 
-from rltrace.adapters.table.samples import verdict
+from rltrace.adapters.table.samples import verdicts
 from rltrace.adapters.trl.buffer import buffer
 from rltrace.adapters.trl.loop import told_apart
 from rltrace.hooks.hook import Call
@@ -62,8 +62,9 @@ def function_ends(call: Call) -> None:
     times_ns = scoring.times_ns[name] = (start_ns, monotonic_ns())
     error = call.argument("exc_val")
     outcome = Outcome.TIMEOUT if isinstance(error, TimeoutError) else Outcome.ERROR
-    for sample in buffer.made or () if error is not None else ():
-        verdict(call, sample.id, name, None, times_ns, outcome=outcome)
+    if error is not None and buffer.made is not None:
+        none = [(sample.id, None) for sample in buffer.made]
+        verdicts(call, name, none, times_ns, outcome=outcome)
 
 
 def judged(call: Call) -> None:
@@ -79,9 +80,7 @@ def judged(call: Call) -> None:
         for name, values in _columns(trainer, table, everywhere).items()
         if len(values) == everywhere
     }
-    for place, sample in enumerate(samples):
-        told = {name: float(values[place]) for name, values in columns.items()}
-        write_verdicts(call, sample.id, told, scoring.times_ns)
+    write_verdicts(call, [sample.id for sample in samples], columns, scoring.times_ns)
 
 
 def _columns(trainer: Any, table: Any, everywhere: int) -> dict[str, list[float]]:
@@ -94,10 +93,11 @@ def _columns(trainer: Any, table: Any, everywhere: int) -> dict[str, list[float]
 
 
 def write_verdicts(
-    call: Call, trajectory: int, values: dict[str, float], times_ns: dict[str, tuple[int, int]]
+    call: Call, trajectories: list[int], columns: dict[str, list[float]], times_ns: dict[str, Any]
 ) -> None:
-    """A sample's verdicts by function. One that no function could judge has an error of each."""
-    nobody = all(math.isnan(value) for value in values.values())
-    for name, value in values.items():
-        if nobody or not math.isnan(value):
-            verdict(call, trajectory, name, None if nobody else value, times_ns.get(name))
+    """Samples' verdicts by function. One that no function could judge has an error of each."""
+    judged = [not all(map(isnan, told)) for told in zip(*columns.values(), strict=True)]
+    for name, values in columns.items():
+        told = zip(trajectories, map(float, values), judged, strict=True)
+        known = [(id, value if by else None) for id, value, by in told if not (by and isnan(value))]
+        verdicts(call, name, known, times_ns.get(name))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from rltrace.adapters.table.samples import ratios, use
+from rltrace.adapters.table.samples import ratios, uses
 from rltrace.adapters.verl.rollout import ONE_WORKER, row_id
 from rltrace.hooks.hook import Call
 from rltrace.hooks.sample_api import identify
@@ -22,10 +22,9 @@ def sampled(call: Call) -> None:
     if call.argument("partition_id") == "val" or call.result is None:
         return
     batch = call.result[0] if isinstance(call.result, tuple) else call.result
-    step = call.argument("global_steps")
-    for key, tag in zip(batch.keys, batch.tags, strict=True):
-        if not tag.get("is_padding", False):
-            used(call, key, step, step - 1, Fate.TRAINED)
+    step, tagged = call.argument("global_steps"), zip(batch.keys, batch.tags, strict=True)
+    ids = [identify(key) for key, tag in tagged if not tag.get("is_padding", False)]
+    uses(call, Fate.TRAINED, ids, step=step, version=step - 1)
 
 
 def batch_padded(call: Call) -> None:
@@ -33,24 +32,22 @@ def batch_padded(call: Call) -> None:
     this step trains on, before padding. The tag is the step that asked for the trajectory, which is
     this one, as the trainer is synchronous."""
     batch = call.argument("batch")
-    for key, tag in zip(batch.keys, batch.tags, strict=True):
-        step = tag["global_steps"]
-        used(call, key, step, step - 1, Fate.TRAINED)
+    ids, steps = list(map(identify, batch.keys)), [tag["global_steps"] for tag in batch.tags]
+    uses(call, Fate.TRAINED, ids, step=steps, version=[step - 1 for step in steps])
 
 
 def evicted(call: Call) -> None:
     """V1: groups leave the replay buffer untrained: too old, equal in a metric, or failed."""
     buffer, partition = call.self, call.argument("partition_id")
     stale, filtered, failed, *_ = call.argument("eviction_reasons")
-    reasons = {Fate.STALE: stale, Fate.FILTERED: filtered, Fate.FAILED: failed}
-    if partition == "val" or not any(reasons.values()):
+    fates = dict.fromkeys(failed, Fate.FAILED) | dict.fromkeys(filtered, Fate.FILTERED)
+    fates |= dict.fromkeys(stale, Fate.STALE)
+    if partition == "val" or not fates:
         return
     step = call.argument("global_steps")
-    for key in buffer.partitions[partition]:
-        group = key.split("_")[0]
-        fate = next((fate for fate, groups in reasons.items() if group in groups), None)
-        if fate is not None:
-            used(call, key, step, step - 1, fate)
+    groups = [(key, key.split("_")[0]) for key in buffer.partitions[partition]]
+    found = {identify(key): fates[group] for key, group in groups if group in fates}
+    uses(call, [*found.values()], [*found], step=step, version=step - 1)
 
 
 _batches: deque[list[tuple[str, str]]] = deque(maxlen=4)
@@ -109,21 +106,12 @@ def rows_trained(call: Call) -> None:
     held = getattr(batch, "batch", None)
     names = ("response_mask", "old_log_probs", "rollout_log_probs")
     mask, now, then = (None if held is None else held.get(name, None) for name in names)
-    known = ratios(now, then, mask) or [{}] * len(batch)
-    tokens = [-1] * len(batch)
-    if mask is not None and (rows is None or any(known)):
-        tokens = mask.sum(-1).tolist()
-    for place in range(len(batch)):
-        own_id = None if rows is None else rows[place][1]
-        used(call, own_id, step, version, Fate.TRAINED, tokens=tokens[place], **known[place])
+    moved, ids = ratios(now, then, mask), [-1] * len(batch)
+    tokens = ids if mask is None or not (rows is None or moved) else mask.sum(-1).tolist()
+    if rows is not None:
+        ids = [identify(own_id) for _, own_id in rows]
+    uses(call, Fate.TRAINED, ids, tokens, moved, step=step, version=version)
 
 
 def _uids(batch: Any) -> list[str]:
     return list(batch.non_tensor_batch.get("uid", ()))
-
-
-def used(
-    call: Call, own_id: str | None, step: int, version: int, fate: Fate, **known: float
-) -> None:
-    trajectory = -1 if own_id is None else identify(own_id)
-    use(call, trajectory, fate, step=step, version=version, **known)

@@ -62,7 +62,8 @@ class Panic(BaseException):
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (RuntimeError("can't start new thread"), 70),
+        (RuntimeError("can't start new thread"), 4),
+        (RuntimeError("something else"), 70),
         (RecursionError(), 70),
         (Panic(), 70),
         (SystemExit("a library gives up"), 70),

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
 from rltrace.analysis.timeline.interval_lookup import TIMED, columns, numbered
 from rltrace.analysis.timeline.intervals import (
@@ -262,13 +261,10 @@ class _Rows:
 
 def _union_of_rows(run: OpenedRun, query: str, last_sign: Ints, mixed: Ints) -> Union:
     rows = _Rows(mixed)
-    for batch in pa.RecordBatchReader.from_stream(run.sql(query)):
-        start, end, stage, process, lane = (column.to_numpy() for column in batch.columns)
-        is_open = end < 0
-        if is_open.any():
-            end = end.copy()
-            end[is_open] = last_sign[process[is_open]]
-        rows.add(start, end, stage, process, lane)
+    for start, end, stage, process, lane in run.ask_batches(query):
+        is_open, until = end < 0, end.copy()
+        until[is_open] = last_sign[process[is_open]]
+        rows.add(start, until, stage, process, lane)
     return rows.union()
 
 

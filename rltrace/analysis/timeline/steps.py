@@ -13,7 +13,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 
 from rltrace.analysis.timeline.interval_lookup import TIMED
 from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
@@ -255,8 +254,8 @@ def find_generating(
 def _found(run: OpenedRun, spans: str, starts: Ints, ends: Ints) -> tuple[list[bool], bool]:
     edge = np.zeros(len(starts) + 1, np.int64)
     crosses = False
-    for batch in pa.RecordBatchReader.from_stream(run.sql(f"select start_ns, end_ns {spans}")):
-        since, until = (column.to_numpy().astype(np.int64) for column in batch.columns)
+    for batch in run.ask_batches(f"select start_ns, end_ns {spans}"):
+        since, until = batch
         first = np.searchsorted(ends, since, side="right")
         last = np.searchsorted(starts, until, side="left") - 1
         met = first <= last

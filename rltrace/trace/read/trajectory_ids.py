@@ -31,13 +31,12 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rltrace.trace.read.row_filters import OF_SAMPLES, table_of
+from rltrace.trace.read.row_filters import OF_SAMPLES, Registered, publish, table_of
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate, Outcome, Stage
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
     from rltrace.trace.read.processes import TracedProcess
 
@@ -117,7 +116,7 @@ class _Round:
         self.last_use = _of(max, self.last_use, one.last_use)
 
 
-def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]]) -> pa.Table:
+def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]]) -> Registered:
     """The table, of a database with `raw_trajectories`, `raw_uses` and `JOB_BEGINS`. `starts` gives
     when the steps began (Unix ns, in order), and is asked only where it matters."""
     # An id of one round of overlapping samples, as almost all are, needs no further look.
@@ -248,18 +247,17 @@ GIVEN_NAN = f"""(outcome = {int(Outcome.OK)} and case when isnan(value)
 """SQL over `raw_rewards`: a verdict that did not fail is a NaN of the job's."""
 
 
-def weights_table(processes: Iterable[TracedProcess]) -> pa.Table:
-    """The table `WEIGHTS`; a component on which processes disagree has none."""
-    import pyarrow as pa
-
+def publish_weights(
+    database: duckdb.DuckDBPyConnection, processes: Iterable[TracedProcess]
+) -> None:
+    """Makes the table `WEIGHTS`; a component on which processes disagree has none."""
     found: dict[str, set[float]] = {}
     for process in processes:
         for component, weight in (process.facts.get(WEIGHTS) or {}).items():
             name = component.encode("utf-8", "replace").decode()  # as names are read
             found.setdefault(name, set()).add(float(weight))
     known = {name: weights.pop() for name, weights in found.items() if len(weights) == 1}
-    components = pa.array(list(known), pa.string())
-    return pa.table({"component": components, "weight": pa.array(known.values(), pa.float64())})
+    publish(database, WEIGHTS, {"component": "VARCHAR", "weight": "DOUBLE"}, known.items())
 
 
 ADVANTAGE = "advantage"

@@ -118,6 +118,8 @@ TIMED = "start_ns > 0 and end_ns > start_ns"  # else an event, open, or of two c
 
 
 def columns(run: OpenedRun, query: str) -> list[Ints]:
+    if run.is_short:
+        return [values.astype(np.int64, copy=False) for values in run.ask_columns(query).values()]
     import pyarrow as pa
 
     table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()

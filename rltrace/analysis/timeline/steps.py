@@ -245,8 +245,8 @@ def find_generating(
     spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {TIMED}"
     if not run.ask(f"select 1 {spans} limit 1"):  # then samples are the work
         spans = f"from raw_trajectories where {TIMED}"
-    first = f"select process {spans} order by process <> {keeper} limit 1"
-    ((one,),) = run.ask(first) or ((-1,),)
+    mine = run.ask(f"select process {spans} and process = {keeper} limit 1")
+    ((one,),) = mine or run.ask(f"select process {spans} limit 1") or ((-1,),)
     found = _found(run, f"{spans} and process = {one}", starts, ends)
     return found if one == keeper or all(found[0]) else _found(run, spans, starts, ends)
 

@@ -371,7 +371,8 @@ def closed_batch(
     """The events of the groups from the `first` of all batches on, by arithmetic; None where
     sequences have to wait for a slot."""
     widths, per_step = engine.widths, len(_groups(batches[0]))
-    known, sequences = [0] * len(widths), [[] for _ in widths]
+    known = [0] * len(widths)
+    sequences: list[list[tuple[float, tuple[int, int], float]]] = [[] for _ in widths]
     for batch, nth in (divmod(n, per_step) for n in range(first, first + per_step)):
         groups = _groups(batches[batch % len(batches)])
         worker = known.index(min(known))

@@ -48,14 +48,11 @@ class Varints:
         self._values = values
 
     def store(self, into: Bytes, at: int, rows: NDArray[Any]) -> None:
-        values = self._values[rows]
-        words = _spread(values.astype(f"<u{min(self.width, 8)}"))
-        if self.width == 10:
-            words |= np.uint64(1 << 63)
-            rest = values.astype(np.int64).view(np.uint64) >> np.uint64(56)
-            last = rest & np.uint64(127) | np.uint64(128) | rest >> np.uint64(7) << np.uint64(8)
-            _place(into, at + 8, np.dtype("<u2"))[:] = last
-        _place(into, at, words.dtype)[:] = words
+        rest = self._values[rows].astype(f"<u{min(self.width, 8)}")  # of a negative one all 64 bits
+        for byte in range(at, at + self.width):
+            more = np.uint8(0 if byte == at + self.width - 1 else 128)
+            into[:, byte] = rest.astype(np.uint8) & np.uint8(127) | more
+            rest >>= rest.dtype.type(7)
 
 
 class Fixed64:
@@ -168,32 +165,6 @@ def merge(messages: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> By
         items = np.ndarray(len(out) - rows.shape[1] + 1, item, out.data, strides=1)
         items[ends[places] - rows.shape[1]] = rows.view(item)[:, 0]
     return out
-
-
-# By bytes of a word: the bits that stay and those that move up, until each byte has seven.
-_SEVEN_BITS = {
-    1: [],
-    2: [(0x7F, 0x3F80, 1)],
-    4: [(0x3FFF, 0xFFFC000, 2), (0x7F007F, 0x3F803F80, 1)],
-    8: [
-        (0xFFFFFFF, 0xFFFFFFF0000000, 4),
-        (0x3FFF00003FFF, 0xFFFC0000FFFC000, 2),
-        (0x7F007F007F007F, 0x3F803F803F803F80, 1),
-    ],
-}
-
-
-def _spread(words: NDArray[Any]) -> NDArray[Any]:
-    """A number a word as the varint of that many bytes, the first of which is the lowest."""
-    size, kind = words.itemsize, words.dtype.type
-    for stay, move, by in _SEVEN_BITS[size]:
-        moved = words & kind(move)
-        moved <<= kind(by)
-        words &= kind(stay)
-        words |= moved
-    if size > 1:
-        words |= kind(0x8080808080808080 >> (72 - 8 * size))
-    return words
 
 
 def _place(into: Bytes, at: int, kind: np.dtype[Any]) -> NDArray[Any]:

@@ -154,16 +154,18 @@ def publish_names(database: duckdb.DuckDBPyConnection, ids: Mapping[str, int]) -
 def publish_columns(
     database: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Makes a view of columns, which stay where they are. NaN, which DuckDB takes for NULL where it
-    is numpy's, is NaN."""
-    database.register(f"{name}_columns", {**columns})
-    shown = (
-        f"ifnull({of}, 'nan') AS {of}" if values.dtype.kind == "f" else f'"{of}"'
-        for of, values in columns.items()
-    )
-    database.execute(
-        f"CREATE OR REPLACE VIEW {name} AS SELECT {', '.join(shown)} FROM {name}_columns"
-    )
+    """Makes a view of columns, which stay where they are. DuckDB takes NaN of numpy's for NULL; it
+    is made NaN again, of the same bits."""
+    held, shown = {**columns}, {of: f'"{of}"' for of in columns}
+    for of, values in columns.items():
+        if values.dtype.kind == "f":
+            bits = held[f"{of}_bits"] = values.view(f"i{values.itemsize}")
+            nan = f"{of}_bits" if (np.isnan(values) & (bits != -1)).any() else "(-1)"
+            whole, real = {4: ("INT", "FLOAT"), 8: ("BIGINT", "DOUBLE")}[values.itemsize]
+            shown[of] = f"ifnull({of}, {nan}::{whole}::BIT::{real}) AS {of}"
+    database.register(f"{name}_columns", held)
+    query = f"SELECT {', '.join(shown.values())} FROM {name}_columns"
+    database.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
 
 
 # Anybody may have made them: a file of a few kilobytes can state billions of rows, and one that

@@ -222,14 +222,6 @@ _Step = tuple[int, int, int, int]
 Parts = Mapping[int, tuple[str | None, int | None]]
 
 STEPS_THAT_COUNT = "steps_that_count"  # table: `process`, `start_ns` of the rows that `steps` has
-STEPS = f"""
-CREATE OR REPLACE VIEW steps AS
-SELECT step, start_ns, nullif(end_ns, -1) AS end_ns,
-       (nullif(end_ns, -1) - start_ns) / 1e9 AS seconds, process
-FROM raw_spans JOIN {STEPS_THAT_COUNT} USING (process, start_ns)
-WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns
-"""
-
 _MARKED = f"""
 SELECT step, start_ns, end_ns, process FROM raw_spans
 WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns

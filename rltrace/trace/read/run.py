@@ -36,7 +36,7 @@ from rltrace.trace.read.sql_views import (
     refused,
 )
 from rltrace.trace.read.trajectory_ids import publish_weights
-from rltrace.trace.schema import EVENT_TABLES, TABLES
+from rltrace.trace.schema import EVENT_TABLES, SPANS, TABLES
 
 if TYPE_CHECKING:
     import duckdb
@@ -319,6 +319,8 @@ def recorded_until(run: OpenedRun) -> int:
     for name, table in EVENT_TABLES.items():
         moment = "greatest(start_ns, end_ns)" if table.find("end_ns") >= 0 else "time_ns"
         newest = f"select coalesce(max({moment}), 0) from raw_{name}"
+        if name == SPANS.name:  # by far the most rows, of which others ask that, too
+            newest = "select coalesce(max(last_ns), 0) from span_stages"
         ((found,),) = run.ask(newest)
         if found > last and name == "samples" and isinstance(ended, int):
             ((found,),) = run.ask(f"{newest} {of_job}")

@@ -10,11 +10,12 @@ from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.read import trajectory_ids as ids
 from rltrace.trace.read import trajectory_lifecycle as life
-from rltrace.trace.read.row_filters import STEPS, STEPS_THAT_COUNT, steps_that_count, table_of
+from rltrace.trace.read.row_filters import STEPS_THAT_COUNT, steps_that_count, table_of
 from rltrace.trace.read.trajectory_ids import regrouped
 from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
 from rltrace.trace.schema import TABLES, Column, Table
-from rltrace.trace.vocabulary import Part, word
+from rltrace.trace.untrusted_files import packaged_toml
+from rltrace.trace.vocabulary import Part, Stage, word
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 RECORDED = "recorded"
+_SQL = packaged_toml("trace/read/samples.toml")
 _PROCESS_COLUMNS = "p.who, p.host, p.node, p.pid, p.role, p.rank"
 _RENAMED = {"syncs": "p.role AS process_role"}  # a sync has a role of its own
 
@@ -40,58 +42,14 @@ def in_words(table: Table, rows: str) -> str:
     )
 
 
-LAGS = """
-CREATE OR REPLACE VIEW lags AS
-SELECT u.trajectory, u.step, u.version, t.first_version, t.last_version,
-       u.version - t.first_version AS lag, u.tokens, u.fate
-FROM uses u LEFT JOIN trajectories t USING (trajectory)
-"""
-"""Lag in policy versions; NULL where either version is unknown, never 0."""
-
-CAPTURED = f"""
-CREATE OR REPLACE VIEW captured AS
-SELECT trajectory,
-       list(token ORDER BY position) FILTER (part = {int(Part.PROMPT)}) AS prompt_token_ids,
-       list(token ORDER BY position) FILTER (part = {int(Part.RESPONSE)}) AS response_token_ids,
-       start_ns, process
-FROM raw_captured_tokens GROUP BY ALL
-"""
-
 RECORDED_VIEW = f"CREATE OR REPLACE VIEW {RECORDED} AS SELECT {{}}::BIGINT AS until_ns"
 """One row: until when the run was recorded (`recorded_until`)."""
 
-# The union of intervals: in order of their starts, each adds what lies past all ends before it.
-STAGES = """
-CREATE OR REPLACE VIEW stages AS
-WITH clipped AS (
-    SELECT k.step, s.stage, greatest(s.start_ns, k.start_ns) AS a, least(s.end_ns, k.end_ns) AS b
-    FROM spans s JOIN steps k ON s.start_ns < k.end_ns AND s.end_ns > k.start_ns
-    WHERE s.stage <> 'step'),
-reached AS (
-    SELECT *, max(b) OVER (PARTITION BY step, stage ORDER BY a, b
-                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-    FROM clipped)
-SELECT step, stage, sum(greatest(0, b - greatest(a, coalesce(before, a)))) / 1e9 AS seconds,
-       count(*) AS spans
-FROM reached GROUP BY step, stage ORDER BY step, seconds DESC
-"""
-
-
-SPAN_STAGES = """
-create or replace table span_stages as
-select process, stage, count(*) as spans, count(*) filter (end_ns < 0) as open,
-       count(*) filter (end_ns >= 0 and end_ns < start_ns) as backwards,
-       min(lane) as first_lane, max(lane) as last_lane,
-       max(greatest(start_ns, end_ns)) as last_ns
-from raw_spans where start_ns > 0 group by process, stage"""
-"""`spans` have begun, of which `open` have not ended and `backwards` ended before (clocks). Nothing
-began or ended after `last_ns`."""
-
 DERIVED = {
-    "steps": (STEPS,),
-    "stages": (STAGES,),
-    "lags": (LAGS,),
-    "captured": (CAPTURED,),
+    "steps": (_SQL["steps"].format(Stage=Stage),),
+    "stages": (_SQL["stages"],),
+    "lags": (_SQL["lags"],),
+    "captured": (_SQL["captured"].format(Part=Part),),
     "grouped_trajectories": (ids.GROUPED,),
     "raw_grouped_trajectories": (ids.RAW_GROUPED,),
     "signals": (ids.SIGNALS,),
@@ -99,7 +57,7 @@ DERIVED = {
     "told_uses": (TOLD_USES,),
     "sample_rewards": (ids.SAMPLE_REWARDS,),
     "sample_verdicts": (VERDICTS,),
-    "span_stages": (SPAN_STAGES,),
+    "span_stages": (_SQL["span_stages"],),
     "sync_rows": (SYNC_ROWS,),
 }
 """Statements that make tables and views of others, by name."""

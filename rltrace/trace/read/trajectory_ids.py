@@ -64,13 +64,7 @@ JOB_BEGINS = "job_begins"
 _SQL = packaged_toml("trace/read/samples.toml")
 ADVANTAGE_KNOWN = (int(Fate.TRAINED), int(Fate.ZERO_ADVANTAGE))
 """Fates of samples whose group was complete."""
-_SUSPECT = f"""
-SELECT 1 FROM raw_trajectories t LEFT JOIN (
-    SELECT trajectory, time_ns FROM raw_uses
-    WHERE time_ns > 0 AND trajectory <> -1 AND fate IN {ADVANTAGE_KNOWN}) u USING (trajectory)
-WHERE start_ns > 0 AND trajectory <> -1 AND "group" <> -1 GROUP BY "group"
-HAVING max(start_ns) >= min(greatest(start_ns, end_ns)) OR max(start_ns) > min(time_ns) LIMIT 1
-"""
+_SUSPECT: str = _SQL["suspect"].format(known=ADVANTAGE_KNOWN)
 # Row by row, which costs a fifth of putting samples together of their rows: where nothing is found
 # the samples of each group began before any ended, and before the advantage of any was known.
 _CANDIDATES: str = _SQL["candidates"].format(known=ADVANTAGE_KNOWN, job_begins=JOB_BEGINS)
@@ -207,16 +201,7 @@ def _of(which: Callable[[int, int], int], a: int | None, b: int | None) -> int |
 TABLES = {**dict.fromkeys(OF_SAMPLES, "start_ns"), "uses": "time_ns"}
 """The tables with ids of samples, and the moment that says which sample of an id a row is of."""
 
-_ENDS = f"""
-SELECT {{}} FROM recorded_trajectories t JOIN (
-    SELECT trajectory, min(time_ns) AS met_ns FROM recorded_uses
-    WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory
-    UNION ALL
-    SELECT trajectory, since_ns - 1 FROM {JOB_BEGINS} JOIN (
-        SELECT trajectory, min(start_ns) AS first_ns FROM recorded_trajectories
-        WHERE start_ns > 0 AND trajectory <> -1 GROUP BY trajectory) ON since_ns > first_ns
-) USING (trajectory) WHERE start_ns > met_ns {{}}
-"""
+_ENDS: str = _SQL["ends_of_ids"]
 _FIND: str = _SQL["repeated_ids"].format(
     ids=_ENDS.format("DISTINCT trajectory", ""), job_begins=JOB_BEGINS
 )
@@ -291,13 +276,5 @@ _WEIGHTS = f"""weights AS (
 
 SIGNALS: str = _SQL["signals"].format(weights=_WEIGHTS, given_nan=GIVEN_NAN)
 
-SAMPLE_REWARDS = f"""
-CREATE OR REPLACE VIEW sample_rewards AS
-WITH {_WEIGHTS}
-SELECT trajectory, sum(CASE WHEN weight = 0 THEN 0 ELSE value * coalesce(weight, 1) END) AS reward
-FROM (SELECT trajectory, component, avg(value) AS value FROM raw_rewards
-      WHERE start_ns > 0 AND trajectory <> -1 AND NOT isnan(value)
-      GROUP BY trajectory, component)
-LEFT JOIN weights USING (component) GROUP BY trajectory
-"""
+SAMPLE_REWARDS: str = _SQL["sample_rewards"].format(weights=_WEIGHTS)
 """View: each sample's reward, the sum of its components times their weights (1: none stated)."""

@@ -52,34 +52,7 @@ EVALUATIONS = "evaluations"
 
 _EVALUATING = f"recorded_spans WHERE stage = {int(Stage.EVAL)} AND start_ns > 0"
 ANY_EVALUATION = f"SELECT 1 FROM {_EVALUATING} LIMIT 1"
-_OWNERS = "unnest(CASE WHEN EXISTS (FROM met) THEN [process, -1] ELSE [process] END) AS owner"
-MAKE_EVALUATIONS = f"""
-CREATE OR REPLACE TABLE {EVALUATIONS} AS
-WITH met AS (SELECT DISTINCT trajectory FROM recorded_uses WHERE time_ns > 0 AND trajectory <> -1),
-evaluating AS (
-    SELECT {_OWNERS}, start_ns, CASE WHEN end_ns < 0 THEN {(1 << 63) - 1} ELSE end_ns END AS end_ns
-    FROM {_EVALUATING}),
-apart AS (
-    SELECT *, start_ns > max(end_ns) OVER (PARTITION BY owner ORDER BY start_ns
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) IS NOT FALSE AS begins
-    FROM evaluating),
-numbered AS (
-    SELECT *, count(*) FILTER (begins) OVER (PARTITION BY owner ORDER BY start_ns
-        ROWS UNBOUNDED PRECEDING) AS number FROM apart),
-whole AS (
-    SELECT owner, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM numbered
-    GROUP BY owner, number),
-generated AS (
-    SELECT {_OWNERS}, start_ns, trajectory IN (FROM met) AS is_met
-    FROM recorded_trajectories WHERE start_ns > 0
-    UNION ALL
-    SELECT {_OWNERS}, start_ns, false FROM recorded_spans
-    WHERE start_ns > 0 AND stage = {int(Stage.ROLLOUT)})
-SELECT w.owner, w.start_ns, w.end_ns FROM generated g
-ASOF JOIN whole w ON g.owner = w.owner AND g.start_ns >= w.start_ns
-WHERE g.start_ns < w.end_ns GROUP BY ALL HAVING NOT bool_or(is_met)
-"""
-
+MAKE_EVALUATIONS: str = _SQL["evaluations"].format(**_CODES)
 _OF = (int(Stage.ROLLOUT), int(Stage.ENV), int(Stage.REWARD))
 _JOINED = f"""FROM ({{rows}}) t
     ASOF LEFT JOIN {EVALUATIONS} own ON own.owner = t.process AND t.start_ns >= own.start_ns

@@ -24,7 +24,7 @@ from benchmarks.make_trace import Workload, make
 from benchmarks.measuring import Check, Result, spread, take_turns
 
 SLICES = 1_000_000
-LIMIT_S, LIMIT_MB, TIMES = 1.5, 500, 5
+LIMIT_S, LIMIT_MB, TIMES = 1.5, 300, 5
 
 
 def made(path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -11,10 +13,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from rltrace.report.perfetto import wire
-from rltrace.report.perfetto.scene import OPEN, Ints, nest, pack
+from rltrace.report.perfetto import scene, wire
+from rltrace.report.perfetto.scene import OPEN, Ints, Note, Points, Slices, nest, pack
 from rltrace.report.perfetto.wire import Bytes, Part, Varints, integer, merge, nested
 from rltrace.report.perfetto.wire import WireRecord as Record
+from rltrace.testing import run_from_arrays
 
 LIMITS = [*(n for bits in range(0, 63, 7) for n in (2**bits - 1, 2**bits)), 2**63 - 1]
 
@@ -121,3 +124,53 @@ def test_packing_uses_as_many_rows_as_overlap_at_the_busiest_moment(seed: int) -
     moments = np.arange(1100)[:, None]
     busiest = ((start <= moments) & (moments < end)).sum(axis=1).max()
     assert rows.max() + 1 == busiest
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_events_are_the_same_however_few_are_encoded_at_once(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    start = random.integers(0, 200, 3000) + (1 << 60)
+    end = start + random.integers(0, 40, 3000)
+    end[::50] = OPEN
+    some = np.ones(3000, np.int64)
+    note = Note(4, "integer", random.integers(-1, 300, 3000), random.random(3000) < 0.5)
+    slices = Slices(random.integers(1, 9, 3000), start, end, some * 5, some, (note,))
+    moments = Slices(some * 9, start, start, some * 6, some, moments=True)
+    points = Points(some * 10, start, random.random(3000))
+
+    def events() -> list[tuple[int, bytes]]:
+        now, found = int(start.min()), []
+        for chunk in wire.in_time_order([slices, moments], points):
+            for packet in Trace.FromString(chunk.tobytes()).packet:
+                now += packet.timestamp
+                found.append((now, packet.track_event.SerializeToString()))
+        return found
+
+    whole = events()
+    monkeypatch.setattr(wire, "_AT_ONCE", 512)
+    assert len(list(wire.in_time_order([slices, moments], points))) > 10
+    assert events() == whole
+    assert len(whole) == 2 * 3000 - 60 + 3000 + 3000
+    assert [time for time, _ in whole] == sorted(time for time, _ in whole)
+
+
+def test_narrow_columns_hold_what_the_table_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(1)
+    begins = np.sort(random.random(400))
+    spans = {"stage": ["rollout"] * 400, "start_s": begins, "end_s": begins + 1.0}
+    spans |= {"tokens": random.integers(0, 1 << 40, 400), "step": random.integers(0, 300, 400)}
+    run = run_from_arrays(tmp_path / "run", {"spans": spans})
+    columns = "process, start_ns, end_ns, step, tokens, bytes"
+    whole = run.ask_columns(f"SELECT {columns} FROM raw_spans")
+    monkeypatch.setattr(scene, "_PART_ROWS", 50)
+    found = scene.narrow(run, columns, "raw_spans WHERE stage >= 0")
+    assert {name: values.tolist() for name, values in found.items()} == {
+        name: values.tolist() for name, values in whole.items()
+    }
+    sizes = {name: values.dtype.itemsize for name, values in found.items()}
+    assert sizes == {"process": 1, "start_ns": 8, "end_ns": 8, "step": 2, "tokens": 8, "bytes": 1}
+    assert len(scene.narrow(run, columns, "raw_spans WHERE stage < 0")["step"]) == 0

@@ -188,8 +188,7 @@ def failed(analysis: RunAnalysis) -> Iterator[Said]:
     errors = {str(one.get("who")): f"failed: {one.get('detail')}" for one in excepted}
     at_work = {s.process: s for s in analysis.activity.open_spans if s.stage not in _NO_HANG}
     usual_ns = 1e9 * usual_step_s(analysis.steps, analysis.breakdown)
-    query = "select process, max(greatest(start_ns, end_ns)) from raw_spans group by process"
-    last_ns = dict(run.ask(query))
+    last_ns = dict(run.ask("select process, max(last_ns) from span_stages group by process"))
     for process in run.processes:
         end, error = ends.get(process.number, End(0, False)), errors.get(process.who, "")
         how = error or _by(end) if error or not end.asked else ""

@@ -9,10 +9,10 @@ import numpy as np
 
 from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.process_intervals import TABLE_OF
-from rltrace.trace.compact.stored_rows import publish_names
+from rltrace.trace.compact.stored_rows import publish_columns, publish_names
 from rltrace.trace.read.run_follower import Rows
 from rltrace.trace.read.sql_views import Tables
-from rltrace.trace.read.trajectory_ids import WEIGHTS, weights_table
+from rltrace.trace.read.trajectory_ids import publish_weights
 from rltrace.trace.read.trajectory_lifecycle import TRAINED_USES, UNTOLD_UNKNOWN
 from rltrace.trace.schema import EVENT_TABLES, Table
 from rltrace.trace.vocabulary import Stage
@@ -101,18 +101,15 @@ class KeptTables(Tables):
         self._run, self._rows, self.processes = run, rows, run.follower.processes
         names = {text: number for number, text in enumerate(run.follower.names)}
         publish_names(self._database, names)
-        self._database.register(WEIGHTS, weights_table(self.processes))
+        publish_weights(self._database, self.processes)
 
     @property
     def _database(self) -> duckdb.DuckDBPyConnection:
         return self._run.database
 
     def _make_rows(self, name: str) -> None:
-        import pyarrow as pa
-
         rows = self._rows.get(name) or Kept(EVENT_TABLES[name]).since(0)
-        columns = {of: pa.array(values) for of, values in rows.columns.items()}
-        self._database.register(f"recorded_{name}", pa.table(columns))
+        publish_columns(self._database, f"recorded_{name}", rows.columns)
 
     def spans_of_training(self) -> Rows:
         """The spans; those that are an evaluation's are of that stage."""

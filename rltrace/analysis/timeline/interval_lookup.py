@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
@@ -119,6 +118,10 @@ TIMED = "start_ns > 0 and end_ns > start_ns"  # else an event, open, or of two c
 
 
 def columns(run: OpenedRun, query: str) -> list[Ints]:
+    if run.is_short:
+        return [values.astype(np.int64, copy=False) for values in run.ask_columns(query).values()]
+    import pyarrow as pa
+
     table = pa.RecordBatchReader.from_stream(run.sql(query)).read_all()
     found = []
     while table.num_columns:  # a column at a time is in memory twice

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import UNKNOWN, Floats, Interval, fit
@@ -266,8 +265,7 @@ def work_crosses_steps(run: OpenedRun, steps: Steps) -> bool:
     no_work = (int(Stage.WAIT), int(Stage.OTHER), int(Stage.STEP))
     query = f"select start_ns, end_ns from raw_spans where start_ns > 0 and stage not in {no_work}"
     lasts = np.zeros(len(ends) + 1, np.int64)  # of the spans that begin before each end of a step
-    for batch in pa.RecordBatchReader.from_stream(run.sql(query)):
-        start_ns, end_ns = (column.to_numpy() for column in batch.columns)
+    for start_ns, end_ns in run.ask_batches(query):
         np.maximum.at(lasts, np.searchsorted(ends, start_ns, side="right"), end_ns)
     crossed = np.maximum.accumulate(lasts)[:-1] > ends
     return bool(crossed.sum() > _CROSSED * len(ends))

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
 from rltrace.analysis.timeline.interval_lookup import TIMED, columns, numbered
 from rltrace.analysis.timeline.intervals import (
@@ -27,6 +26,7 @@ from rltrace.analysis.timeline.intervals import (
     without,
 )
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, stage_of
 
 CODES = 16  # a group is `process * CODES + stage`
@@ -204,24 +204,15 @@ def _united(
         query += f" union all select {figures} from raw_{TABLE_OF[stage]} where {TIMED}"
     signs = np.zeros(max(last_sign, default=0) + 1, np.int64)
     signs[list(last_sign)] = list(last_sign.values())
-    mixed = np.array(run.ask(_MIXED), np.int64).ravel()
+    asked = _MIXED.format(step=int(Stage.STEP), other=CODES - 1)
+    mixed = np.array(run.ask(asked), np.int64).ravel()
     try:
         return _union_of_rows(run, query, signs, mixed)
     except OutOfOrder:  # a compacted run is in order, and so is one process
         return _union_of_rows(run, f"from ({query}) order by start_ns", signs, mixed)
 
 
-# Processes in which stages may nest in one of several lanes.
-_MIXED = f"""
-    select process from (
-        select process, lane, bit_count(bit_or(
-            1::int << case when stage between 0 and {int(Stage.STEP)} then stage
-                           else {CODES - 1} end)) > 1 as several
-        from raw_spans where start_ns > 0 and stage <> {int(Stage.STEP)} and process in (
-            select process from span_stages where stage <> {int(Stage.STEP)} group by process
-            having count(*) > 1 and min(first_lane) < max(last_lane))
-        group by process, lane)
-    group by process having count(*) > 1 and bool_or(several)"""
+_MIXED = packaged_toml("analysis/data/queries.toml")["mixed"]
 
 
 def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:
@@ -262,13 +253,10 @@ class _Rows:
 
 def _union_of_rows(run: OpenedRun, query: str, last_sign: Ints, mixed: Ints) -> Union:
     rows = _Rows(mixed)
-    for batch in pa.RecordBatchReader.from_stream(run.sql(query)):
-        start, end, stage, process, lane = (column.to_numpy() for column in batch.columns)
-        is_open = end < 0
-        if is_open.any():
-            end = end.copy()
-            end[is_open] = last_sign[process[is_open]]
-        rows.add(start, end, stage, process, lane)
+    for start, end, stage, process, lane in run.ask_batches(query):
+        is_open, until = end < 0, end.copy()
+        until[is_open] = last_sign[process[is_open]]
+        rows.add(start, until, stage, process, lane)
     return rows.union()
 
 

@@ -13,7 +13,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 
 from rltrace.analysis.timeline.interval_lookup import TIMED
 from rltrace.analysis.timeline.intervals import Bools, Floats, Ints
@@ -246,8 +245,8 @@ def find_generating(
     spans = f"from raw_spans where stage = {int(Stage.ROLLOUT)} and {TIMED}"
     if not run.ask(f"select 1 {spans} limit 1"):  # then samples are the work
         spans = f"from raw_trajectories where {TIMED}"
-    first = f"select process {spans} order by process <> {keeper} limit 1"
-    ((one,),) = run.ask(first) or ((-1,),)
+    mine = run.ask(f"select process {spans} and process = {keeper} limit 1")
+    ((one,),) = mine or run.ask(f"select process {spans} limit 1") or ((-1,),)
     found = _found(run, f"{spans} and process = {one}", starts, ends)
     return found if one == keeper or all(found[0]) else _found(run, spans, starts, ends)
 
@@ -255,8 +254,8 @@ def find_generating(
 def _found(run: OpenedRun, spans: str, starts: Ints, ends: Ints) -> tuple[list[bool], bool]:
     edge = np.zeros(len(starts) + 1, np.int64)
     crosses = False
-    for batch in pa.RecordBatchReader.from_stream(run.sql(f"select start_ns, end_ns {spans}")):
-        since, until = (column.to_numpy().astype(np.int64) for column in batch.columns)
+    for batch in run.ask_batches(f"select start_ns, end_ns {spans}"):
+        since, until = batch
         first = np.searchsorted(ends, since, side="right")
         last = np.searchsorted(starts, until, side="left") - 1
         met = first <= last

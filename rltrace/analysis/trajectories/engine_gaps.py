@@ -33,6 +33,7 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval, factor, fit
 from rltrace.analysis.trajectories.freshness import updates_in_ratios
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate
 
 Floats = NDArray[np.float64]
@@ -41,6 +42,7 @@ CHANCE = 1e-4  # of a false departure, for one version of one engine
 LEAST_NATS = 1e-6  # what sums in single precision tell: a smaller gap is none
 LARGE_NATS = 0.02  # no arithmetic explains more; bfloat16 explains about half of it
 LAST = 5
+_SQL = packaged_toml("analysis/data/queries.toml")
 _WINDOW, _FEWEST = 20, 4  # versions before: that are looked at, that have to be there
 _FEWEST_SAMPLES = 4
 _AT_ONCE = 100_000  # versions and engines whose windows are looked at: they take 50 MB
@@ -123,28 +125,10 @@ def engine_gaps(analysis: RunAnalysis) -> EngineGaps:
 
 def _rows(run: OpenedRun, updates: float) -> Floats:
     """By version that generated, lag, and engine: first step, samples, tokens, sums."""
-    # The learner has not moved yet in the first of its updates, so only those samples count.
-    first = f"""join (select process as learner, version as moved,
-                             quantile_disc(time_ns, {1 / updates}) as moves_ns
-                      from told_uses where time_ns > 0 and not isnan(sum_w) group by all) m
-        on u.process = learner and u.version = moved and u.time_ns <= moves_ns"""
-    found = run.ask(f"""
-        select made, lag, engine, min(step), count(*), sum(n), sum(n * k), sum(n * sqrt(k)),
-               sum(n * n * sqrt(k)), sum(n * n * k), sum(n * n), sum(sum_w), sum(sum_w_squared),
-               count(*) filter (sum_w > n * (1 + 1e-6))
-        from (select *, greatest((sum_w - n) / n - mean_log_ratio, 0) as k from (
-            select first_version as made, u.version - first_version as lag, step,
-                   case when engine in ({", ".join(map(str, (-1, *_engines(run))))})
-                        then engine else -1 end as engine,
-                   mean_log_ratio, sum_w, sum_w_squared,
-                   coalesce(nullif(u.tokens, -1), g.response_tokens)::double as n
-            from told_uses u join sample_lives g on u.trajectory = g.trajectory
-            {first if updates > 1 else ""}
-            where is_generated and first_version = last_version and coalesce(logprobs, 1) > 0
-                  and u.time_ns > 0 and u.fate = {int(Fate.TRAINED)}))
-        where lag >= 0 and n > 0 and isfinite(k) and isfinite(sum_w_squared)
-        group by 1, 2, 3 order by 1, 2, 3
-    """)
+    first = _SQL["first_update"].format(part=1 / updates) if updates > 1 else ""
+    known = ", ".join(map(str, (-1, *_engines(run))))
+    trained = int(Fate.TRAINED)
+    found = run.ask(_SQL["sums_of_ratios"].format(engines=known, first=first, trained=trained))
     return np.array(found, np.float64).reshape(-1, 14)
 
 

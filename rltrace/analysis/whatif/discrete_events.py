@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from itertools import count
+from operator import itemgetter
 
-from rltrace.analysis.whatif.workload import EngineModel, SampleBatch, StepWorkload
+from rltrace.analysis.whatif.workload import AT_ONCE, EngineModel, SampleBatch, StepWorkload
 from rltrace.trace.vocabulary import Stage
 
 Action = Callable[[], None]
-
-_DRAFT_ALONE, _DRAFT_LIMIT, _DRAFT_AT_LIMIT = 3.62, 32.0, 1.70
-# Speculative decoding by running sequences: TLT (arXiv 2511.16665), as reported by others.
 
 
 class EventClock:
     def __init__(self) -> None:
         self.now = 0.0
         self.stopped = False
-        self._number = 0
+        self._numbers = count()
         self._events: list[tuple[float, int, Action]] = []
         self.at_last: list[Action] = []  # once all has happened by the action that runs now
 
     def after(self, seconds: float, action: Action) -> None:
-        self._number += 1
-        heapq.heappush(self._events, (self.now + seconds, self._number, action))
+        heapq.heappush(self._events, (self.now + seconds, next(self._numbers), action))
 
     def run(self) -> None:
         """Until nothing is left or somebody has stopped it."""
         events, last, pop = self._events, self.at_last, heapq.heappop
         while not self.stopped:
-            for action in last:
-                action()
-            last.clear()
+            if last:
+                for action in last:
+                    action()
+                last.clear()
             if not events:
                 break
             self.now, _, action = pop(events)
@@ -91,20 +91,18 @@ class Worker:
     """One engine: its running sequences advance at one pace, which depends on how many they are;
     others wait for a free slot. One that goes on after a tool has the next, before all that have
     not begun: what it waits is part of the pace that was measured. `width` workers count as one;
-    `known` are sequences that run, hold a slot or wait, by worker: this is `number`."""
+    `number` is this one's place in `actors.known`."""
 
-    def __init__(
-        self, clock: EventClock, engine: EngineModel, meter: Meter, known: list[int], width: float,
-        number: int,
-    ) -> None:  # fmt: skip
-        self.clock, self.engine, self.width, self.meter = clock, engine, width, meter
-        self._known, self._number = known, number
+    def __init__(self, actors: Actors, width: float, number: int) -> None:
+        self.actors, self.clock, self.meter = actors, actors.clock, actors.meter
+        self.engine, self.width, self._number = actors.load.engine, width, number
         self.works = False
-        self.slots = max(1.0, min(engine.slots, engine.room) * width)
-        self.running: list[tuple[float, int, Action, bool]] = []  # by the token at which they end
-        self.waiting: deque[tuple[float, Action, Action, bool]] = deque()
-        self.going_on: deque[tuple[float, Action, Action, bool]] = deque()
+        self.slots = self.engine.slots_of(width)
+        self.running: list[tuple[float, int, _Sequence]] = []  # by the token at which they end
+        self.waiting: deque[tuple[float, _Sequence]] = deque()
+        self.going_on: deque[tuple[float, _Sequence]] = deque()
         self.held = 0  # slots of sequences whose tools work
+        self.most = 0  # sequences that had a slot at once
         self.token = 0.0  # tokens that a sequence which began with the clock would have
         self.since = 0.0
         self.paused = False
@@ -113,20 +111,19 @@ class Worker:
         self._due = math.inf  # when the next of them ends
         self._unplanned = False
 
-    def submit(self, tokens: float, begun: Action, ended: Action, calls: bool = False) -> None:
-        """The actions come as it begins and ends, which is where it `calls` a tool or is over."""
-        self._known[self._number] += 1
-        self.waiting.append((tokens, begun, ended, calls))
+    def submit(self, tokens: float, sequence: _Sequence) -> None:
+        self.actors.known[self._number] += 1
+        self.waiting.append((tokens, sequence))
         if len(self.running) + self.held < self.slots and not self.paused:
             self._advance()
             self._fill()
 
-    def go_on(self, tokens: float, ended: Action) -> None:
+    def go_on(self, tokens: float, sequence: _Sequence) -> None:
         """A sequence that has begun before has so many more tokens."""
         self._advance()
         self.held -= self.engine.tools_hold
-        self._known[self._number] += not self.engine.tools_hold
-        self.going_on.append((tokens, lambda: None, ended, False))
+        self.actors.known[self._number] += not self.engine.tools_hold
+        self.going_on.append((tokens, sequence))
         self._fill()
 
     def pause(self, paused: bool) -> None:
@@ -143,16 +140,14 @@ class Worker:
             self.since = now
 
     def _fill(self) -> None:
-        while not self.paused and len(self.running) + self.held < self.slots:
-            if not (queue := self.going_on or self.waiting):
-                break
-            tokens, begun, ended, calls = queue.popleft()
+        running, room = self.running, self.slots - self.held
+        while len(running) < room and (self.going_on or self.waiting) and not self.paused:
+            tokens, sequence = (self.going_on or self.waiting).popleft()
             self._order += 1
-            heapq.heappush(self.running, (self.token + tokens, self._order, ended, calls))
-            begun()
-        self._changed()
-
-    def _changed(self) -> None:
+            heapq.heappush(running, (self.token + tokens, self._order, sequence))
+            if sequence[0].version < 0:
+                sequence[0].version = self.actors.visible
+        self.most = max(self.most, len(running) + self.held)
         if not self._unplanned:  # one action begins and ends many sequences
             self._unplanned = True
             self.clock.at_last.append(self._plan)
@@ -167,11 +162,7 @@ class Worker:
         if not works:
             self._pace_s, self._due = 0.0, math.inf
             return
-        engine, running = self.engine, len(self.running) / self.width
-        pace = engine.token_s + engine.shared_token_s * running
-        if engine.drafting:
-            pace /= draft_speed(running * engine.stands_for, engine.drafting)
-        self._pace_s = pace
+        pace = self._pace_s = self.engine.pace_s(len(self.running) / self.width)
         left = max(0.0, self.running[0][0] - self.token) * pace
         due = self.clock.now + left
         if due != self._due:
@@ -183,17 +174,22 @@ class Worker:
             return  # something has changed since
         self._due = math.inf
         self._advance()
-        self.token = max(self.token, self.running[0][0])
+        running, token = self.running, max(self.token, self.running[0][0])
+        self.token = token
         ended = []
-        while self.running and self.running[0][0] <= self.token:
-            _, _, action, calls = heapq.heappop(self.running)
-            holds = calls and self.engine.tools_hold
+        while running and running[0][0] <= token:
+            sequence = heapq.heappop(running)[2]
+            holds = sequence[2] > 0 and self.engine.tools_hold
             self.held += holds
-            self._known[self._number] -= not holds
-            ended.append(action)
+            self.actors.known[self._number] -= not holds
+            ended.append(sequence)
         self._fill()
-        for action in ended:
-            action()
+        for group, tokens, env_s, verdict_s in ended:
+            if env_s > 0:  # it has called a tool, which answers halfway
+                rest = group, 0.0, 0.0, verdict_s
+                self.clock.after(env_s, partial(self.go_on, tokens / 2, rest))
+            else:
+                self.actors.sample_ended(group, verdict_s)
 
 
 class Servers:
@@ -210,7 +206,8 @@ class Servers:
             done()
             return
         self.waiting.append((seconds, done))
-        self._next()
+        if self.free >= 1:
+            self._next()
 
     def _next(self) -> None:
         while self.free >= 1 and self.waiting:
@@ -222,18 +219,9 @@ class Servers:
 
     def _done(self, done: Action) -> None:
         self.free += 1
-        self.meter.change(self.kind, -1)
         done()
         self._next()
-
-
-def draft_speed(running: float, part: float) -> float:
-    """How many times faster speculative decoding is with so many running sequences; `part` of the
-    published gain comes. Beyond the limit the arithmetic of the drafts costs what they save."""
-    if not part or running > _DRAFT_LIMIT:
-        return 1.0
-    at = math.log2(max(running, 1.0)) / math.log2(_DRAFT_LIMIT)
-    return 1 + part * (_DRAFT_ALONE + at * (_DRAFT_AT_LIMIT - _DRAFT_ALONE) - 1)
+        self.meter.change(self.kind, -1)  # last: who goes on has not stopped
 
 
 @dataclass
@@ -247,11 +235,16 @@ class ReplayedGroup:
     version: int = -1
 
 
+_Sequence = tuple[ReplayedGroup, float, float, float]
+"""A sample's group, tokens, seconds of tools (0 where none is to come), seconds of the verdict."""
+
+
 class Actors:
     """Workers that generate, servers that judge, and the pass of the reference behind them.
 
     `complete` is called with each group that has all its verdicts. `visible` is the policy version
-    at the workers, `begun` how many groups have begun, `per_step` how many a learner step takes.
+    at the workers, `begun` how many groups have begun, `per_step` how many a learner step takes;
+    `known` are sequences that run, hold a slot or wait, by worker.
     """
 
     def __init__(
@@ -260,10 +253,9 @@ class Actors:
         self.load, self.clock, self._complete = workload, clock, complete
         self.meter = Meter(clock)
         engine = workload.engine
-        widths = [engine.workers] if engine.pooled else [1.0] * round(engine.workers)
-        self._known = [0] * len(widths)
-        given = clock, engine, self.meter, self._known
-        self.workers = [Worker(*given, width, number) for number, width in enumerate(widths)]
+        widths = engine.widths
+        self.known = [0] * len(widths)
+        self.workers = [Worker(self, width, number) for number, width in enumerate(widths)]
         self.rewards = Servers(clock, workload.reward_workers, self.meter, Stage.REWARD)
         self.reference = Servers(clock, 1, self.meter, Stage.REFERENCE)
         self.groups = [_groups(batch) for batch in workload.batches]
@@ -275,6 +267,39 @@ class Actors:
         self.scoring = workload.scoring
         if workload.streams and not workload.in_batches and self.scoring == "batch":
             self.scoring = "group"
+        # Nothing of such a batch but its groups' ends concerns anybody.
+        self.closed = self.scoring == "batch" and workload.weights_stop != AT_ONCE
+        self.closed &= not any(batch.env_s.any() for batch in workload.batches)
+        self._judging: tuple[float, ClosedBatch] | None = None  # since when
+
+    def begin_batch(self) -> None:
+        """As many groups as a step takes, with nothing before them on its way."""
+        load, first = self.load, self.begun % (self.per_step * len(self.groups))
+        share_s, servers = load.reference_s / self.per_step, int(load.reward_workers)
+        parts = load.batches, first, load.engine, load.spread, servers, share_s
+        batch = closed_batch(*parts) if self.closed else None
+        if batch is None:
+            for _ in range(self.per_step):
+                self.begin_group()
+            return
+        self.rewards.busy_s, self._judging = self.judged_s, (self.clock.now, batch)
+        self.begun += self.per_step
+        self.workers[0].most = max(self.workers[0].most, batch.most)
+        for stage, begin_s, end_s in batch.busy_s:
+            self.clock.after(begin_s, partial(self.meter.change, stage, 1))
+            self.clock.after(end_s, partial(self.meter.change, stage, -1))
+        for end_s in batch.complete_s:
+            group = ReplayedGroup(0, 0, version=self.visible)
+            self.clock.after(end_s, partial(self._complete, group))
+
+    @property
+    def judged_s(self) -> float:
+        """Seconds of the verdicts that have begun."""
+        if self._judging is None:
+            return self.rewards.busy_s
+        since, batch = self._judging
+        begun = bisect_left(batch.verdicts_begin_s, self.clock.now - since)
+        return self.rewards.busy_s + batch.verdicts_s[begun]
 
     def begin_group(self) -> None:
         """On the worker with the least to do; or each sample is, where groups are spread."""
@@ -288,35 +313,21 @@ class Actors:
         for tokens, env_s, verdict_s in samples:
             if self.load.spread:
                 worker = self._least_busy()
-            self._begin_sample(worker, group, tokens, env_s, verdict_s)
+            worker.submit(tokens / 2 if env_s > 0 else tokens, (group, tokens, env_s, verdict_s))
 
     def pause(self, paused: bool) -> None:
         for worker in self.workers:
             worker.pause(paused)
 
+    @property
+    def most_at_once(self) -> float:
+        """The most sequences of a worker that others had to have a slot beside."""
+        return max((worker.most - 1) / worker.width for worker in self.workers)
+
     def _least_busy(self) -> Worker:
-        return self.workers[self._known.index(min(self._known))]
+        return self.workers[self.known.index(min(self.known))]
 
-    def _begin_sample(
-        self, worker: Worker, group: ReplayedGroup, tokens: float, env_s: float, verdict_s: float
-    ) -> None:
-        def begun() -> None:
-            if group.version < 0:
-                group.version = self.visible
-
-        def ended() -> None:
-            self._sample_ended(group, verdict_s)
-
-        if not env_s > 0:
-            worker.submit(tokens, begun, ended)
-            return
-
-        def called() -> None:
-            self.clock.after(env_s, lambda: worker.go_on(tokens / 2, ended))
-
-        worker.submit(tokens / 2, begun, called, calls=True)  # the tool answers halfway
-
-    def _sample_ended(self, group: ReplayedGroup, verdict_s: float) -> None:
+    def sample_ended(self, group: ReplayedGroup, verdict_s: float) -> None:
         group.left -= 1
         group.verdicts_s.append(verdict_s)
         self.generating -= group.left == 0
@@ -339,6 +350,71 @@ class Actors:
             self.rewards.serve(seconds, done)
 
 
+@dataclass(frozen=True)
+class ClosedBatch:
+    """A batch that begins at once and waits for no slot and no tool, in seconds since then: when
+    each group is complete, and when stages work for it. `verdicts_s` are sums of the verdicts that
+    have begun before each of `verdicts_begin_s`, and of all. `most` are sequences on a worker."""
+
+    complete_s: list[float]
+    busy_s: list[tuple[Stage, float, float]]
+    verdicts_begin_s: list[float]
+    verdicts_s: list[float]
+    most: int
+
+
+@lru_cache(maxsize=256)
+def closed_batch(
+    batches: tuple[SampleBatch, ...], first: int, engine: EngineModel, spread: bool, servers: int,
+    pass_s: float,
+) -> ClosedBatch | None:  # fmt: skip
+    """The events of the groups from the `first` of all batches on, by arithmetic; None where
+    sequences have to wait for a slot."""
+    widths, per_step = engine.widths, len(_groups(batches[0]))
+    known = [0] * len(widths)
+    sequences: list[list[tuple[float, tuple[int, int], float]]] = [[] for _ in widths]
+    for batch, nth in (divmod(n, per_step) for n in range(first, first + per_step)):
+        groups = _groups(batches[batch % len(batches)])
+        worker = known.index(min(known))
+        for tokens, _, verdict_s in groups[nth % len(groups)]:
+            if spread:
+                worker = known.index(min(known))
+            known[worker] += 1
+            sequences[worker].append((tokens, (batch, nth), verdict_s))
+    if any(n - 1 >= engine.slots_of(width) for n, width in zip(known, widths, strict=True)):
+        return None
+    ended = []
+    for width, of_worker in zip(widths, sequences, strict=True):
+        token = now = 0.0
+        for i, (tokens, group, verdict_s) in enumerate(sorted(of_worker, key=itemgetter(0))):
+            now += max(0.0, tokens - token) * engine.pace_s((len(of_worker) - i) / width)
+            token = max(token, tokens)
+            ended.append((now, group, verdict_s))
+    verdicts: dict[tuple[int, int], list[float]] = {}
+    for _, group, verdict_s in sorted(ended, key=itemgetter(0)):
+        verdicts[group] = [*verdicts.pop(group, ()), verdict_s]  # last: whose last has ended
+    generated_s = max(ended)[0]
+    free, begin_s, sums_s, scored_s = [generated_s] * servers, [], [0.0], []
+    for of_group in verdicts.values():
+        scored_s.append(generated_s)
+        for seconds in of_group:
+            if seconds > 0:
+                begin_s.append(heapq.heappop(free))
+                sums_s.append(sums_s[-1] + seconds)
+                heapq.heappush(free, begin_s[-1] + seconds)
+                scored_s[-1] = max(scored_s[-1], begin_s[-1] + seconds)
+    busy_s = [(Stage.ROLLOUT, 0.0, generated_s), (Stage.REWARD, generated_s, max(free))]
+    complete_s = sorted(scored_s)
+    if pass_s > 0:
+        end_s = 0.0
+        for i, scored in enumerate(complete_s):
+            begin, end_s = max(scored, end_s), max(scored, end_s) + pass_s
+            complete_s[i] = end_s
+            busy_s.append((Stage.REFERENCE, begin, end_s))
+    return ClosedBatch(complete_s, busy_s, begin_s, sums_s, max(known))
+
+
+@lru_cache(maxsize=64)
 def _groups(batch: SampleBatch) -> list[list[tuple[float, float, float]]]:
     """The samples of each group: tokens, seconds of tools, seconds of the verdict."""
     groups: dict[int, list[tuple[float, float, float]]] = {}

@@ -338,7 +338,9 @@ def otherwise(before: StepWorkload, after: StepWorkload) -> Iterator[tuple[str, 
         if math.isinf(seen):
             seen = max(len(batch.tokens) for batch in before.batches) / before.engine.workers
         says = "more sequences than a worker was seen to run at once are run, or wait"
-        held = replay(replace(after, engine=replace(after.engine, slots=seen)))
+        held = replay(after)
+        if held.most_at_once >= seen:
+            held = replay(replace(after, engine=replace(after.engine, slots=seen)))
         yield f"{says}: the range has both", held
     # Without a stated bound, that no sample was later is not what held them up; but where nobody
     # knows how many a worker has room for, the lag that came stands for that.

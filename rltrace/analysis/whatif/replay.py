@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from operator import attrgetter
 
@@ -37,7 +37,8 @@ _FURTHEST = 32  # steps that generation may be ahead; room for more makes no ste
 class Replay:
     """Means over steps in which the job runs evenly, seconds a step (for the learner's waits, too).
     `lags` are shares of trained groups by lag, `stale_share` the part that came too late, `beside`
-    that of a stage's time while another went on (a learner with cores of its own is `TRAIN`)."""
+    that of a stage's time while another went on (a learner with cores of its own is `TRAIN`). More
+    slots than `most_at_once` for a worker change nothing."""
 
     step_s: float
     steps_s: tuple[float, ...]
@@ -46,6 +47,7 @@ class Replay:
     lags: dict[int, float]
     stale_share: float
     beside: dict[Stage, float]
+    most_at_once: float = field(compare=False)
 
     @property
     def mean_lag(self) -> float:
@@ -161,7 +163,7 @@ class Play:
 
     def _step_ends(self) -> None:
         self.ends.append(self.clock.now)
-        meter, judged_s = self.actors.meter, self.actors.rewards.busy_s
+        meter, judged_s = self.actors.meter, self.actors.judged_s
         now = (self.clock.now, meter.busy_s(Stage.ROLLOUT), self.waited_s, judged_s, self.stale)
         if self.tally.step_ends(now, len(self.ready)):
             self.clock.stopped = self.tally.is_over()
@@ -174,10 +176,6 @@ class Play:
         plays = {"async": self._async, "one-step-off": self._one_step_off}
         return plays.get(self.load.placement, self._in_turn)()
 
-    def _begin_batch(self) -> None:
-        for _ in range(self.per_step):
-            self.actors.begin_group()
-
     def _update(self) -> _Process:
         yield self.load.sync.seconds + self.load.switch_s
         self.actors.visible = self.version
@@ -185,15 +183,15 @@ class Play:
 
     def _in_turn(self) -> _Process:
         while True:
-            self._begin_batch()
+            self.actors.begin_batch()
             yield from self._learn()
             yield from self._update()
 
     def _one_step_off(self) -> _Process:
-        self._begin_batch()
+        self.actors.begin_batch()
         while True:
             yield from self._take(self.per_step)
-            self._begin_batch()
+            self.actors.begin_batch()
             yield from self._train(self._stages())
             self.version += 1
             # The weights wait for both: nothing may be half generated under them.
@@ -235,9 +233,10 @@ class Play:
     def _admit(self) -> None:
         room = (self.actors.visible + self.lag_bound + 1) * self.per_step
         if self.load.in_batches:
-            if self.on_way or self.actors.begun + self.per_step > room:
-                return
-            room = self.actors.begun + self.per_step
+            if not self.on_way and self.actors.begun + self.per_step <= room:
+                self.on_way = self.per_step
+                self.actors.begin_batch()
+            return
         while self.actors.begun < room:
             self.on_way += 1
             self.actors.begin_group()
@@ -261,6 +260,7 @@ class Play:
             stale_share=stale / (stale + self.per_step) if stale else 0.0,
             lags={lag: n / total for lag, n in sorted(lags.items())} if total else {},
             beside=self.actors.meter.beside(),
+            most_at_once=self.actors.most_at_once,
         )
 
 

@@ -17,6 +17,7 @@ from rltrace.analysis.timeline.intervals import Floats, Ints
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.whatif.workload import EngineModel, SampleBatch
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate, Stage
 
 _VARIES = 0.05  # of the running sequences, below which their part of the pace cannot be told
@@ -226,18 +227,8 @@ _SPARED = 1.5  # begun for each one used: beyond it more is lost than what is st
 _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins without a barrier
 
 
-# Without trajectories, where there is a span of generation for each one of a judge: those are
-# samples, each judged in the order in which they ended, of as many tokens as they took time.
-_OF_SPANS = f"""
-    with made as (select *, row_number() over (order by end_ns) as n from raw_spans
-                  where stage = {int(Stage.ROLLOUT)} and end_ns > start_ns),
-    judged as (select *, row_number() over (order by start_ns) as n from raw_spans
-               where stage = {int(Stage.REWARD)} and end_ns > start_ns),
-    counts as (select (select count(*) from made) as many, (select count(*) from judged) as also)
-    select n, t.process, n, t.start_ns, -1, t.end_ns, t.end_ns - t.start_ns, 0,
-           v.end_ns - v.start_ns, v.start_ns, -1
-    from made t join judged v using (n) join counts on many = also and many >
-         2 * (select count(distinct step) from raw_spans)"""
+_SQL = packaged_toml("analysis/data/queries.toml")
+_OF_SPANS: str = _SQL["of_spans"].format(Stage=Stage)
 
 
 def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | None:
@@ -245,18 +236,7 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
     steady = [steps.windows[i] for i in steps.steady]
     origin, last = steady[0].start_ns, steady[-1].end_ns
     within = f"where t.end_ns > {origin} and t.start_ns < {last}"
-    query = f"""
-        select t.trajectory, t.process,
-               coalesce(nullif(t."group", -1), t.trajectory) as sample_group,
-               t.start_ns, first_token_ns, t.end_ns, response_tokens, greatest(env_ns, 0) as env_ns,
-               coalesce(verdict_ns, 0) as verdict_ns, coalesce(judged_ns, -1) as judged_ns,
-               coalesce(used_ns, -1) as used_ns
-        from raw_grouped_trajectories t left join sample_verdicts v
-             on t.trajectory = v.trajectory and t.trajectory <> -1
-             left join (select trajectory, used_ns from sample_lives where used_ns is not null) u
-             on t.trajectory = u.trajectory and t.trajectory <> -1
-        {within} and t.end_ns > t.start_ns and response_tokens > 0
-    """
+    query = _SQL["with_lengths"].format(within=within)
     trajectory, *found = columns(run, query)
     if by_span := not len(trajectory):
         trajectory, *found = columns(run, f"{_OF_SPANS} {within}")

@@ -22,6 +22,10 @@ OVERLAPPING = ("one-step-off", "async")  # placements in which actors and learne
 GOES_ON, AT_ONCE = "goes on", "stands still"  # what generation does while weights travel
 
 
+_DRAFT_ALONE, _DRAFT_LIMIT, _DRAFT_AT_LIMIT = 3.62, 32.0, 1.70
+# Speculative decoding by running sequences: TLT (arXiv 2511.16665), as reported by others.
+
+
 @dataclass(frozen=True, eq=False)
 class SampleBatch:
     """The samples of a step, in the order in which they are asked for: tokens generated, seconds of
@@ -51,10 +55,34 @@ class EngineModel:
     seen_at_once: float = math.inf  # of a stream without a limit, the most that a worker ever had
     room: float = math.inf  # of a worker whose slots nobody stated: more than these wait
 
+    @property
+    def widths(self) -> list[float]:
+        """For how many workers each that is played stands."""
+        return [self.workers] if self.pooled else [1.0] * round(self.workers)
+
+    def slots_of(self, width: float) -> float:
+        return max(1.0, min(self.slots, self.room) * width)
+
+    def pace_s(self, running: float) -> float:
+        """Seconds for a token of each of so many sequences."""
+        pace_s = self.token_s + self.shared_token_s * running
+        if not self.drafting:
+            return pace_s
+        return pace_s / draft_speed(running * self.stands_for, self.drafting)
+
     def paced(self, factor: float) -> EngineModel:
         """The same, on which a token takes so many times as long."""
         token_s, shared_s = self.token_s * factor, self.shared_token_s * factor
         return replace(self, token_s=token_s, shared_token_s=shared_s)
+
+
+def draft_speed(running: float, part: float) -> float:
+    """How many times faster speculative decoding is with so many running sequences; `part` of the
+    published gain comes. Beyond the limit the arithmetic of the drafts costs what they save."""
+    if not part or running > _DRAFT_LIMIT:
+        return 1.0
+    at = math.log2(max(running, 1.0)) / math.log2(_DRAFT_LIMIT)
+    return 1 + part * (_DRAFT_ALONE + at * (_DRAFT_AT_LIMIT - _DRAFT_ALONE) - 1)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,9 @@ _IS_PHASE = f"(stage = {Stage.SYNC:d} AND phase <> -1)"
 
 def steps(scene: Scene, run: OpenedRun, findings: StepFindings | None) -> Slices:
     """The learner's steps, on top of everything, with what the analysis says of them."""
-    rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE stage = {Stage.STEP:d}")
+    rows = SceneRows(
+        scene, run.ask_columns(f"SELECT {_COLUMNS} FROM raw_spans WHERE stage = {Stage.STEP:d}")
+    )
     several = len(np.unique(rows["process"])) > 1
 
     def track(process: int, _row: int) -> int:
@@ -71,8 +73,9 @@ def path(scene: Scene, findings: StepFindings | None) -> Slices:
 def spans(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
     """All other spans but phases of weight updates: a track a lane, more for those that cross."""
     others = f"stage <> {Stage.STEP:d} AND NOT {_IS_PHASE}"
-    rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {others}")
-    lane, first = scenes.number(rows["process"], rows["lane"])
+    columns = scenes.narrow(run, _COLUMNS, f"raw_spans WHERE {others}")
+    rows = SceneRows(scene, columns)
+    lane, first = scenes.number(rows["process"], columns.pop("lane"))
     order = scenes.outer_first(rows.start, rows.end, lane)
     process = rows["process"][first]
     place = _pack_lanes(process, lane, rows, order)
@@ -94,7 +97,7 @@ def spans(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
 
 
 def phases(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
-    rows = SceneRows(scene, run, f"SELECT {_COLUMNS} FROM raw_spans WHERE {_IS_PHASE}")
+    rows = SceneRows(scene, run.ask_columns(f"SELECT {_COLUMNS} FROM raw_spans WHERE {_IS_PHASE}"))
     return rows.slices(
         rows.on_rows("phases of weight updates", PHASES),
         scene.names.column(rows["phase"], lambda code: word_of(Phase, code)),
@@ -116,7 +119,7 @@ def _pack_lanes(process: NDArray[Any], lane: Ints, rows: SceneRows, order: Ints)
 
 def trajectories(scene: Scene, run: OpenedRun) -> Slices:
     """Samples being generated, named by the policy versions that wrote them."""
-    rows = SceneRows(scene, run, _SQL["trajectories"])
+    rows = SceneRows(scene, run.ask_columns(_SQL["trajectories"]))
     versions, first = scenes.number(rows["first_version"], rows["last_version"])
 
     def name(nth: int) -> str:
@@ -141,7 +144,7 @@ def trajectories(scene: Scene, run: OpenedRun) -> Slices:
 
 def rewards(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
     columns = "process, start_ns, end_ns, trajectory, component, value, outcome"
-    rows = SceneRows(scene, run, f"SELECT {columns} FROM raw_rewards")
+    rows = SceneRows(scene, run.ask_columns(f"SELECT {columns} FROM raw_rewards"))
     return rows.slices(
         rows.on_rows("rewards", REWARDS),
         scene.names.column(rows["component"], lambda n: texts.get(n, "reward")),
@@ -156,7 +159,7 @@ def rewards(scene: Scene, run: OpenedRun, texts: dict[int, str]) -> Slices:
 
 def uses(scene: Scene, run: OpenedRun) -> Slices:
     """The moments at which the learner took or dropped a sample, and how old it was."""
-    rows = SceneRows(scene, run, _SQL["uses"])
+    rows = SceneRows(scene, run.ask_columns(_SQL["uses"]))
     return rows.slices(
         scene.each(lambda process: scene.row(process, "samples used", USES), rows["process"]),
         scene.names.column(rows["fate"], lambda code: word_of(Fate, code)),
@@ -172,7 +175,9 @@ def uses(scene: Scene, run: OpenedRun) -> Slices:
 def parts(scene: Scene, run: OpenedRun) -> Slices:
     rate = "CASE WHEN bytes >= 0 AND end_ns > start_ns THEN bytes / (end_ns - start_ns) END"
     columns = "process, start_ns, end_ns, version, role, stall_ns, bytes, wire_bytes, buckets"
-    rows = SceneRows(scene, run, f"SELECT {columns}, transport, {rate} AS gb_per_s FROM raw_syncs")
+    rows = SceneRows(
+        scene, run.ask_columns(f"SELECT {columns}, transport, {rate} AS gb_per_s FROM raw_syncs")
+    )
     return rows.slices(
         rows.on_rows("weight updates", UPDATES),
         scene.names.column(rows["version"], lambda n: "weights" if n < 0 else f"weights v{n}"),

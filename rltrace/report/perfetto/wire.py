@@ -1,8 +1,8 @@
 """Protobuf wire format for whole columns: a million packets by a few numpy stores.
 
 A `WireRecord` is the same message for many rows, all of one width: varints are padded to what the
-column's largest value needs, which is legal. A column is encoded once; a row is the copy of a
-template, and one store for each column. Field numbers come from the official descriptors.
+column's largest value needs, which is legal. A row is the copy of a template, and one store for
+each column. Field numbers come from the official descriptors.
 
 Perfetto closes the slices of a track like a stack. At one instant therefore first come the ends of
 slices that began earlier, then whole slices of no length, then the begins, outer slices first.
@@ -11,7 +11,6 @@ slices that began earlier, then whole slices of no length, then the begins, oute
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
@@ -26,7 +25,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from rltrace.report.perfetto.scene import OPEN, Ints, Note, Points, Slices, factor, outer_first
 
-_AT_ONCE = 1 << 15  # values: what is made of them on the way stays in a processor's cache
 Bytes = NDArray[np.uint8]  # shape (rows, width): one encoded message a row
 
 
@@ -47,22 +45,14 @@ class Varints:
         low = int(values.min(initial=0, where=asked))
         bits = 64 if low < 0 else int(values.max(initial=0, where=asked)).bit_length()
         self.width = next(w for w in (1, 2, 4, 8, 10) if bits <= 7 * w)
-        self._words = np.empty(len(values), f"<u{min(self.width, 8)}")
-        self._last = np.empty(len(values) if self.width == 10 else 0, "<u2")
-        for at in range(0, len(values), _AT_ONCE):
-            part = slice(at, at + _AT_ONCE)
-            self._words[part] = _spread(values[part].astype(self._words.dtype))
-            if self.width == 10:
-                self._words[part] |= np.uint64(1 << 63)
-                rest = values[part].astype(np.int64).view(np.uint64) >> np.uint64(56)
-                self._last[part] = (
-                    rest & np.uint64(127) | np.uint64(128) | rest >> np.uint64(7) << np.uint64(8)
-                )
+        self._values = values
 
     def store(self, into: Bytes, at: int, rows: NDArray[Any]) -> None:
-        _place(into, at, self._words.dtype)[:] = self._words[rows]
-        if self.width == 10:
-            _place(into, at + 8, self._last.dtype)[:] = self._last[rows]
+        rest = self._values[rows].astype(f"<u{min(self.width, 8)}")  # of a negative one all 64 bits
+        for byte in range(at, at + self.width):
+            more = np.uint8(0 if byte == at + self.width - 1 else 128)
+            into[:, byte] = rest.astype(np.uint8) & np.uint8(127) | more
+            rest >>= rest.dtype.type(7)
 
 
 class Fixed64:
@@ -177,32 +167,6 @@ def merge(messages: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> By
     return out
 
 
-# By bytes of a word: the bits that stay and those that move up, until each byte has seven.
-_SEVEN_BITS = {
-    1: [],
-    2: [(0x7F, 0x3F80, 1)],
-    4: [(0x3FFF, 0xFFFC000, 2), (0x7F007F, 0x3F803F80, 1)],
-    8: [
-        (0xFFFFFFF, 0xFFFFFFF0000000, 4),
-        (0x3FFF00003FFF, 0xFFFC0000FFFC000, 2),
-        (0x7F007F007F007F, 0x3F803F803F803F80, 1),
-    ],
-}
-
-
-def _spread(words: NDArray[Any]) -> NDArray[Any]:
-    """A number a word as the varint of that many bytes, the first of which is the lowest."""
-    size, kind = words.itemsize, words.dtype.type
-    for stay, move, by in _SEVEN_BITS[size]:
-        moved = words & kind(move)
-        moved <<= kind(by)
-        words &= kind(stay)
-        words |= moved
-    if size > 1:
-        words |= kind(0x8080808080808080 >> (72 - 8 * size))
-    return words
-
-
 def _place(into: Bytes, at: int, kind: np.dtype[Any]) -> NDArray[Any]:
     """Byte `at` of each row, and the next, as one number."""
     words: NDArray[Any] = np.ndarray(len(into), kind, into.data, at, into.strides[:1])
@@ -211,76 +175,86 @@ def _place(into: Bytes, at: int, kind: np.dtype[Any]) -> NDArray[Any]:
 
 Shapes = list[list[Part]]  # the shapes that events have: each is the fields of a TrackEvent
 SEQUENCE = 1  # id of the one sequence that all packets belong to: what they intern is its state
-_SLICES_AT_ONCE = 1 << 17  # events: enough for numpy to be quick, few enough to need only megabytes
+_AT_ONCE = 1 << 16  # events: enough for numpy to be quick, few enough to need only megabytes
+_LOOKED_AT = 64  # times between those that tell where as many events end
 
 
 def in_time_order(slices: Sequence[Slices], points: Points) -> Iterator[Bytes]:
-    """All events, encoded, by chunks. A timestamp is the time since the last; the first is 0."""
+    """All events, encoded, by ranges of time. A timestamp is the time since the last; the first is
+    0."""
     shapes: Shapes = []
-    events = _events(shapes, slices, points)
-    time = np.concatenate([e.time for e in events])
-    order = np.argsort(time, kind="stable")
-    time = time[order]
-    time[1:] -= time[:-1].copy()
-    time[:1] = 0
-    since = Varints(time)
-    del time
-    records = [_packet(event, since) for event in shapes]
-    row_of = np.concatenate([e.row for e in events])
-    shape_of = np.concatenate([e.shape for e in events])
-    if len(records) < 1 << 16:
-        shape_of = shape_of.astype(np.uint16)  # so few are sorted by counting
-    for at in range(0, len(order), _SLICES_AT_ONCE):
-        chunk = order[at : at + _SLICES_AT_ONCE]
-        shape = shape_of[chunk]
-        together = np.argsort(shape, kind="stable")
-        counts = np.bincount(shape, minlength=len(records))
-        alike = np.split(together, np.cumsum(counts)[:-1])
+    times = [points.time, *(t for s in slices for t in (s.start, s.end))]
+    some = np.sort(np.concatenate([t[::_LOOKED_AT] for t in times]))
+    edges = np.unique(some[some != OPEN][:: _AT_ONCE // _LOOKED_AT])[1:]
+    tracks = [_InRanges(shapes, s, edges) for s in slices]
+    shapes.append(_reading(points))
+    ranges = _numbers(points.time, edges)
+    last = min((int(t.min()) for t in times if len(t)), default=0)
+    for nth in range(len(edges) + 1):
+        ends: _Events = []
+        begins: _Events = []
+        for one in tracks:
+            one.add(nth, ends, begins)
+        read = np.flatnonzero(ranges == nth)
+        begins.append((points.time[read], read, np.full(len(read), len(shapes) - 1)))
+        # A stable sort by time keeps the order of this list at equal times.
+        time, row, shape = (np.concatenate(column) for column in zip(*ends, *begins, strict=True))
+        order = np.argsort(time, kind="stable")
+        since = Varints(np.diff(time[order], prepend=last))
+        last = int(time.max(initial=last))
+        row, shape = row[order], shape[order]
+        # So few are sorted by counting.
+        together = np.argsort(shape.astype(np.min_scalar_type(len(shapes))), kind="stable")
+        alike = np.split(together, np.cumsum(np.bincount(shape, minlength=len(shapes)))[:-1])
         yield merge(
             [
-                (places, record.lay(row_of[chunk[places]], places + at))
-                for record, places in zip(records, alike, strict=True)
+                (places, _packet(event, since).lay(row[places], places))
+                for event, places in zip(shapes, alike, strict=True)
                 if len(places)
             ],
-            len(chunk),
+            len(order),
         )
 
 
-@dataclass(frozen=True)
-class _Events:
-    """Time (Unix ns), row and number of shape of events, in their order at equal times."""
-
-    time: Ints
-    row: NDArray[np.int32]
-    shape: NDArray[np.int32]
+_Events = list[tuple[NDArray[Any], ...]]  # their times (Unix ns), rows and numbers of shapes
 
 
-def _events(shapes: Shapes, slices: Sequence[Slices], points: Points) -> list[_Events]:
-    """Everything to write. A stable sort by time keeps the order of this list at equal times."""
-    ends: list[_Events] = []
-    begins: list[_Events] = []
-    for s in slices:
-        rows = np.arange(len(s), dtype=np.int32)
-        shape, end = _shapes(shapes, s)
+class _InRanges:
+    """Slices by the range of time, of those that `edges` divide, in which they begin and end."""
+
+    def __init__(self, shapes: Shapes, slices: Slices, edges: Ints) -> None:
+        self._slices = slices
+        self._shape, self._end = _shapes(shapes, slices)
+        self._begin = _numbers(slices.start, edges)
+        self._until = self._begin if slices.moments else _numbers(slices.end, edges)
+
+    def add(self, nth: int, ends: _Events, begins: _Events) -> None:
+        """Adds what ends, and what begins, in the nth range."""
+        s, begun = self._slices, np.flatnonzero(self._begin == nth)
         if s.moments:
-            begins.append(_Events(s.start, rows, shape))
-            continue
-        flat = s.end == s.start
-        ended = rows[~flat & (s.end != OPEN)]
-        ends.append(_Events(s.end[ended], ended, np.full(len(ended), end, np.int32)))
-        whole = rows[flat]
-        both = np.column_stack([shape[whole], np.full(len(whole), end, np.int32)])
-        begins.append(_Events(np.repeat(s.start[whole], 2), np.repeat(whole, 2), both.ravel()))
-        begun = rows[~flat]
+            begins.append((s.start[begun], begun, self._shape[begun]))
+            return
+        ended = np.flatnonzero(self._until == nth)
+        ended = ended[s.end[ended] != s.start[ended]]
+        ends.append((s.end[ended], ended, np.full(len(ended), self._end)))
+        flat = s.end[begun] == s.start[begun]
+        whole, begun = begun[flat], begun[~flat]
+        both = np.column_stack([self._shape[whole], np.full(len(whole), self._end)])
+        begins.append((np.repeat(s.start[whole], 2), np.repeat(whole, 2), both.ravel()))
         begun = begun[outer_first(s.start[begun], s.end[begun])]
-        begins.append(_Events(s.start[begun], begun, shape[begun]))
-    count = len(points.time)
-    shapes.append(_reading(points))
-    reading = np.full(count, len(shapes) - 1, np.int32)
-    return [*ends, *begins, _Events(points.time, np.arange(count, dtype=np.int32), reading)]
+        begins.append((s.start[begun], begun, self._shape[begun]))
 
 
-def _shapes(shapes: Shapes, s: Slices) -> tuple[NDArray[np.int32], int]:
+def _numbers(times: Ints, edges: Ints) -> NDArray[Any]:
+    """In which range each of the times is; -1: in none."""
+    numbers = np.searchsorted(edges, times, side="right").astype(
+        np.min_scalar_type(-1 - len(edges))
+    )
+    numbers[times == OPEN] = -1
+    return numbers
+
+
+def _shapes(shapes: Shapes, s: Slices) -> tuple[NDArray[Any], int]:
     """The shapes of the begins, one for each set of known values, and of the ends."""
     track = integer(TrackEvent, "track_uuid", Varints(s.track))
     names = [
@@ -288,9 +262,9 @@ def _shapes(shapes: Shapes, s: Slices) -> tuple[NDArray[np.int32], int]:
         *integer(TrackEvent, "name_iid", Varints(s.name)),
     ]
     notes = [_noted(note) for note in s.notes]
-    known = s.known.astype(np.int64)
+    known = s.known
     if s.flows is not None:
-        known |= s.flows.count << len(notes)
+        known = known | s.flows.count << len(notes)
     patterns, pattern = factor(known)
     first, kind = len(shapes), TrackEvent.TYPE_SLICE_BEGIN
     if s.moments:
@@ -304,7 +278,7 @@ def _shapes(shapes: Shapes, s: Slices) -> tuple[NDArray[np.int32], int]:
             event += fixed64s(TrackEvent, "flow_ids", s.flows.ids, s.flows.first, arrows)
         shapes.append(event)
     shapes.append([*integer(TrackEvent, "type", TrackEvent.TYPE_SLICE_END), *track])
-    return (first + pattern).astype(np.int32), len(shapes) - 1
+    return (first + pattern).astype(np.min_scalar_type(len(shapes))), len(shapes) - 1
 
 
 def _noted(note: Note) -> list[Part]:

@@ -22,7 +22,7 @@ from rltrace.trace.job_devices import hidden_devices
 from rltrace.trace.read import bounds
 from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.processes import TracedProcess
-from rltrace.trace.read.row_filters import COUNTS, ranges_of
+from rltrace.trace.read.row_filters import COUNTS, publish, ranges_of
 from rltrace.trace.read.run_files import RunFiles
 from rltrace.trace.read.segment_batches import Columns
 from rltrace.trace.schema import TABLES, Column
@@ -93,13 +93,10 @@ class Stored:
         if name not in self._files.rest and (manifest is None or manifest.tables[name]):
             return None
         if name not in self._registered:
-            import pyarrow as pa
-
             self._registered.add(name)
             names = [column.name for column in (*TABLES[name].columns, PROCESS)]
-            named = zip(names, self.columns(name), strict=True)
-            loaded = pa.table({of: pa.array(values) for of, values in named})
-            self._connect().register(f"stored_{name}", loaded)
+            named = dict(zip(names, self.columns(name), strict=True))
+            publish_columns(self._connect(), f"stored_{name}", named)
             known = len(self._files.processes), len(self._files.names)
             if known != self._published:  # the table may bring new ones
                 self.publish(self._connect())
@@ -139,24 +136,37 @@ class Stored:
 def publish_processes(
     database: duckdb.DuckDBPyConnection, processes: Sequence[TracedProcess]
 ) -> None:
-    import pyarrow as pa
-
-    whole, text = pa.int64(), pa.string()
-    kinds = {"process": pa.int32(), **dict.fromkeys(("who", "host", "node"), text), "pid": whole}
-    kinds |= {"role": text, "child_of": text, "rank": whole, "adapter": text, "devices": text}
-    kinds |= dict.fromkeys(("start_ns", "clock_bound_ns"), whole)
-    rows = [
+    kinds = {"process": "INT", **dict.fromkeys(("who", "host", "node"), "TEXT"), "pid": "BIGINT"}
+    kinds |= {"role": "TEXT", "child_of": "TEXT", "rank": "BIGINT", "adapter": "TEXT"}
+    kinds |= {"devices": "TEXT", "start_ns": "BIGINT", "clock_bound_ns": "BIGINT"}
+    known = (
         {**vars(p), "process": p.number, "devices": json.dumps(p.facts.get("devices"))}
         for p in processes
-    ]
-    database.register("processes", pa.Table.from_pylist(rows, pa.schema(kinds)))
+    )
+    publish(database, "processes", kinds, [[one[column] for column in kinds] for one in known])
 
 
 def publish_names(database: duckdb.DuckDBPyConnection, ids: Mapping[str, int]) -> None:
-    import pyarrow as pa
+    publish(
+        database, "names", {"id": "INT", "text": "TEXT"}, [(n, text) for text, n in ids.items()]
+    )
 
-    columns = {"id": pa.array(ids.values(), pa.int32()), "text": pa.array(ids.keys(), pa.string())}
-    database.register("names", pa.table(columns))
+
+def publish_columns(
+    database: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, NDArray[Any]]
+) -> None:
+    """Makes a view of columns, which stay where they are. DuckDB takes NaN of numpy's for NULL; it
+    is made NaN again, of the same bits."""
+    held, shown = {**columns}, {of: f'"{of}"' for of in columns}
+    for of, values in columns.items():
+        if values.dtype.kind == "f":
+            bits = held[f"{of}_bits"] = values.view(f"i{values.itemsize}")
+            nan = f"{of}_bits" if (np.isnan(values) & (bits != -1)).any() else "(-1)"
+            whole, real = {4: ("INT", "FLOAT"), 8: ("BIGINT", "DOUBLE")}[values.itemsize]
+            shown[of] = f"ifnull({of}, {nan}::{whole}::BIT::{real}) AS {of}"
+    database.register(f"{name}_columns", held)
+    query = f"SELECT {', '.join(shown.values())} FROM {name}_columns"
+    database.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
 
 
 # Anybody may have made them: a file of a few kilobytes can state billions of rows, and one that

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,11 @@ from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
     from rltrace.trace.compact.stored_rows import Stored
     from rltrace.trace.read.processes import TracedProcess
+
+Registered = dict[str, NDArray[np.int64]]
 
 
 def of_real_times(table: Table, columns: Columns) -> tuple[Columns, int]:
@@ -221,14 +222,6 @@ _Step = tuple[int, int, int, int]
 Parts = Mapping[int, tuple[str | None, int | None]]
 
 STEPS_THAT_COUNT = "steps_that_count"  # table: `process`, `start_ns` of the rows that `steps` has
-STEPS = f"""
-CREATE OR REPLACE VIEW steps AS
-SELECT step, start_ns, nullif(end_ns, -1) AS end_ns,
-       (nullif(end_ns, -1) - start_ns) / 1e9 AS seconds, process
-FROM raw_spans JOIN {STEPS_THAT_COUNT} USING (process, start_ns)
-WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns
-"""
-
 _MARKED = f"""
 SELECT step, start_ns, end_ns, process FROM raw_spans
 WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns
@@ -237,7 +230,7 @@ WHERE stage = {int(Stage.STEP)} AND step >= 0 ORDER BY start_ns
 
 def steps_that_count(
     database: duckdb.DuckDBPyConnection, processes: Iterable[TracedProcess]
-) -> pa.Table:
+) -> Registered:
     """The table, of a database with `raw_spans`. A step that never ended is there unless another of
     its number did."""
     marked = [row for row in database.execute(_MARKED).fetchall() if None not in row]
@@ -249,12 +242,21 @@ def steps_that_count(
     )
 
 
-def table_of(rows: Sequence[tuple[int, ...]], *names: str) -> pa.Table:
-    """A table with these columns."""
-    import pyarrow as pa
+def table_of(rows: Sequence[tuple[int, ...]], *names: str) -> Registered:
+    """A table with these columns, as DuckDB registers it."""
+    return dict(zip(names, np.array(rows, np.int64).reshape(-1, len(names)).T, strict=True))
 
-    columns = np.array(rows, np.int64).reshape(-1, len(names)).T
-    return pa.table(dict(zip(names, columns, strict=True)))
+
+def publish(
+    database: duckdb.DuckDBPyConnection,
+    name: str,
+    kinds: Mapping[str, str],
+    rows: Iterable[Sequence[Any]],
+) -> None:
+    """Makes a table of rows that hold texts or None; `kinds` are its columns' types."""
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in kinds]
+    listed = (f"unnest(${i}::{kinds[of]}[]) AS {of}" for i, of in enumerate(kinds, 1))
+    database.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT {', '.join(listed)}", columns)
 
 
 def parts_of(processes: Iterable[TracedProcess]) -> Parts:

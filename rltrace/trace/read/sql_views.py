@@ -10,12 +10,12 @@ from rltrace.trace import vocabulary
 from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
 from rltrace.trace.read import trajectory_ids as ids
 from rltrace.trace.read import trajectory_lifecycle as life
-from rltrace.trace.read.row_filters import STEPS, STEPS_THAT_COUNT, steps_that_count, table_of
+from rltrace.trace.read.row_filters import STEPS_THAT_COUNT, steps_that_count, table_of
 from rltrace.trace.read.trajectory_ids import regrouped
 from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
 from rltrace.trace.schema import TABLES, Column, Table
 from rltrace.trace.untrusted_files import packaged_toml
-from rltrace.trace.vocabulary import Part, word
+from rltrace.trace.vocabulary import Part, Stage, word
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rltrace.trace.read.processes import TracedProcess
 
 
-_SQL = packaged_toml("trace/read/samples.toml")
 RECORDED = "recorded"
+_SQL = packaged_toml("trace/read/samples.toml")
 _PROCESS_COLUMNS = "p.who, p.host, p.node, p.pid, p.role, p.rank"
 _RENAMED = {"syncs": "p.role AS process_role"}  # a sync has a role of its own
 
@@ -46,7 +46,7 @@ RECORDED_VIEW = f"CREATE OR REPLACE VIEW {RECORDED} AS SELECT {{}}::BIGINT AS un
 """One row: until when the run was recorded (`recorded_until`)."""
 
 DERIVED = {
-    "steps": (STEPS,),
+    "steps": (_SQL["steps"].format(Stage=Stage),),
     "stages": (_SQL["stages"],),
     "lags": (_SQL["lags"],),
     "captured": (_SQL["captured"].format(Part=Part),),

@@ -31,13 +31,12 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rltrace.trace.read.row_filters import OF_SAMPLES, table_of
+from rltrace.trace.read.row_filters import OF_SAMPLES, Registered, publish, table_of
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate, Outcome, Stage
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
     from rltrace.trace.read.processes import TracedProcess
 
@@ -65,13 +64,7 @@ JOB_BEGINS = "job_begins"
 _SQL = packaged_toml("trace/read/samples.toml")
 ADVANTAGE_KNOWN = (int(Fate.TRAINED), int(Fate.ZERO_ADVANTAGE))
 """Fates of samples whose group was complete."""
-_SUSPECT = f"""
-SELECT 1 FROM raw_trajectories t LEFT JOIN (
-    SELECT trajectory, time_ns FROM raw_uses
-    WHERE time_ns > 0 AND trajectory <> -1 AND fate IN {ADVANTAGE_KNOWN}) u USING (trajectory)
-WHERE start_ns > 0 AND trajectory <> -1 AND "group" <> -1 GROUP BY "group"
-HAVING max(start_ns) >= min(greatest(start_ns, end_ns)) OR max(start_ns) > min(time_ns) LIMIT 1
-"""
+_SUSPECT: str = _SQL["suspect"].format(known=ADVANTAGE_KNOWN)
 # Row by row, which costs a fifth of putting samples together of their rows: where nothing is found
 # the samples of each group began before any ended, and before the advantage of any was known.
 _CANDIDATES: str = _SQL["candidates"].format(known=ADVANTAGE_KNOWN, job_begins=JOB_BEGINS)
@@ -117,7 +110,7 @@ class _Round:
         self.last_use = _of(max, self.last_use, one.last_use)
 
 
-def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]]) -> pa.Table:
+def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int]]) -> Registered:
     """The table, of a database with `raw_trajectories`, `raw_uses` and `JOB_BEGINS`. `starts` gives
     when the steps began (Unix ns, in order), and is asked only where it matters."""
     # An id of one round of overlapping samples, as almost all are, needs no further look.
@@ -208,16 +201,7 @@ def _of(which: Callable[[int, int], int], a: int | None, b: int | None) -> int |
 TABLES = {**dict.fromkeys(OF_SAMPLES, "start_ns"), "uses": "time_ns"}
 """The tables with ids of samples, and the moment that says which sample of an id a row is of."""
 
-_ENDS = f"""
-SELECT {{}} FROM recorded_trajectories t JOIN (
-    SELECT trajectory, min(time_ns) AS met_ns FROM recorded_uses
-    WHERE time_ns > 0 AND trajectory <> -1 GROUP BY trajectory
-    UNION ALL
-    SELECT trajectory, since_ns - 1 FROM {JOB_BEGINS} JOIN (
-        SELECT trajectory, min(start_ns) AS first_ns FROM recorded_trajectories
-        WHERE start_ns > 0 AND trajectory <> -1 GROUP BY trajectory) ON since_ns > first_ns
-) USING (trajectory) WHERE start_ns > met_ns {{}}
-"""
+_ENDS: str = _SQL["ends_of_ids"]
 _FIND: str = _SQL["repeated_ids"].format(
     ids=_ENDS.format("DISTINCT trajectory", ""), job_begins=JOB_BEGINS
 )
@@ -248,18 +232,17 @@ GIVEN_NAN = f"""(outcome = {int(Outcome.OK)} and case when isnan(value)
 """SQL over `raw_rewards`: a verdict that did not fail is a NaN of the job's."""
 
 
-def weights_table(processes: Iterable[TracedProcess]) -> pa.Table:
-    """The table `WEIGHTS`; a component on which processes disagree has none."""
-    import pyarrow as pa
-
+def publish_weights(
+    database: duckdb.DuckDBPyConnection, processes: Iterable[TracedProcess]
+) -> None:
+    """Makes the table `WEIGHTS`; a component on which processes disagree has none."""
     found: dict[str, set[float]] = {}
     for process in processes:
         for component, weight in (process.facts.get(WEIGHTS) or {}).items():
             name = component.encode("utf-8", "replace").decode()  # as names are read
             found.setdefault(name, set()).add(float(weight))
     known = {name: weights.pop() for name, weights in found.items() if len(weights) == 1}
-    components = pa.array(list(known), pa.string())
-    return pa.table({"component": components, "weight": pa.array(known.values(), pa.float64())})
+    publish(database, WEIGHTS, {"component": "VARCHAR", "weight": "DOUBLE"}, known.items())
 
 
 ADVANTAGE = "advantage"
@@ -293,13 +276,5 @@ _WEIGHTS = f"""weights AS (
 
 SIGNALS: str = _SQL["signals"].format(weights=_WEIGHTS, given_nan=GIVEN_NAN)
 
-SAMPLE_REWARDS = f"""
-CREATE OR REPLACE VIEW sample_rewards AS
-WITH {_WEIGHTS}
-SELECT trajectory, sum(CASE WHEN weight = 0 THEN 0 ELSE value * coalesce(weight, 1) END) AS reward
-FROM (SELECT trajectory, component, avg(value) AS value FROM raw_rewards
-      WHERE start_ns > 0 AND trajectory <> -1 AND NOT isnan(value)
-      GROUP BY trajectory, component)
-LEFT JOIN weights USING (component) GROUP BY trajectory
-"""
+SAMPLE_REWARDS: str = _SQL["sample_rewards"].format(weights=_WEIGHTS)
 """View: each sample's reward, the sum of its components times their weights (1: none stated)."""

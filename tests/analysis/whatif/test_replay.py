@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rltrace.analysis.whatif.replay import replay
+from rltrace.analysis.whatif.replay import Play, replay
 from rltrace.analysis.whatif.run_samples import Sequences, fit_engine
 from rltrace.testing.inside.analysis import EngineModel as Engine
 from rltrace.testing.inside.analysis import StepWorkload as Workload
@@ -200,3 +200,59 @@ def test_a_worker_that_never_ran_two_at_once_runs_one_at_a_time() -> None:
     assert "one at a time" in " ".join(notes)
     one_each = replace(sequences, batch=np.arange(24) // 2)  # no second one was there to run
     assert fit_engine(one_each)[0].slots == np.inf
+
+
+def any_load(random: np.random.Generator) -> Workload:
+    """A job that begins its batches whole, with queues wherever there may be one."""
+    engine = Engine(
+        workers=float(random.integers(1, 5)),
+        slots=float(random.choice([3, 6, math.inf])),
+        token_s=random.random(),
+        shared_token_s=random.random() * random.integers(2),
+        pooled=bool(random.integers(2)),
+        drafting=float(random.integers(2)) / 2,
+    )
+    size = int(random.integers(1, 4))
+    batches = [batch(random.exponential(9, 12).tolist(), size) for _ in range(3)]
+    verdicts_s = [random.exponential(3, 12) * random.integers(2, size=12) for _ in batches]
+    return workload(
+        *(replace(one, verdict_s=s) for one, s in zip(batches, verdicts_s, strict=True)),
+        train_s=float(random.exponential(9)),
+        engine=engine,
+        placement=str(random.choice(["colocated", "disaggregated", "one-step-off", "async"])),
+        in_batches=True,
+        reward_workers=int(random.integers(1, 4)),
+        reference_s=float(random.random() * random.integers(3)),
+        spread=bool(random.integers(2)),
+        chunks=int(random.integers(1, 4)),
+        sync=Sync(float(random.random()), float(random.random())),
+        lag_bound=float(random.integers(0, 3)),
+        drops_stale=bool(random.integers(2)),
+        shares_cores=bool(random.integers(2)),
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_played_by_arithmetic_is_what_its_events_come_to(seed: int) -> None:
+    load = any_load(np.random.default_rng(seed))
+    by_events = Play(load)
+    assert by_events.actors.closed
+    by_events.actors.closed = False
+    found, events = Play(load).result(), by_events.result()
+    assert found.lags == events.lags
+    assert found.stages_s == pytest.approx(events.stages_s)
+    assert found.beside == pytest.approx(events.beside)
+    assert (found.step_s, found.learner_waits_s, found.stale_share) == pytest.approx(
+        (events.step_s, events.learner_waits_s, events.stale_share)
+    )
+    assert found.steps_s == pytest.approx(events.steps_s)
+    assert found.most_at_once == events.most_at_once
+
+
+def test_more_slots_than_ever_were_taken_change_nothing() -> None:
+    for seed in range(20):
+        load = any_load(np.random.default_rng(seed))
+        played = replay(load)
+        enough = replace(load.engine, slots=played.most_at_once + 1e-6)
+        if played.most_at_once * load.engine.widths[0] >= 1:
+            assert replay(replace(load, engine=enough)) == played

@@ -82,7 +82,7 @@ def test_any_other_error_of_duckdb_is_no_traceback(
     def fails(self: Run, query: str) -> None:
         raise duckdb.BinderException("Binder Error: no such macro\n\nLINE 1: ...")
 
-    monkeypatch.setattr(Run, "sql", fails)
+    monkeypatch.setattr(Run, "ask", fails)
     result = invoke("report", run)
     assert result.output.endswith("Binder Error: no such macro\n")
     assert result.exit_code == UNREADABLE

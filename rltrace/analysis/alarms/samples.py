@@ -13,8 +13,10 @@ from rltrace.analysis.timeline.steps import FEWEST_ALIKE, Steps
 from rltrace.analysis.trajectories.engine_gaps import LARGE_NATS, Departure, EngineGaps
 from rltrace.trace.read.trajectory_ids import GIVEN_NAN
 from rltrace.trace.read.trajectory_lifecycle import DECIDED_SAMPLES
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate, Finish, Outcome, SyncRole, named
 
+_SQL = packaged_toml("analysis/data/queries.toml")
 # Where most come to nothing, what is trained on is not what the task asks for.
 counted(
     "failed rewards", "most rewards fail",
@@ -170,20 +172,8 @@ def not_finite(analysis: RunAnalysis) -> Iterator[Said]:
         "samples with infinite importance ratios": analysis.freshness.infinite_ratios,
         "infinite rewards": run.ask(infinite)[0][0],
     }
-    # Of verdicts those that did not fail and are NaN all the same.
-    found = run.ask(f"""
-        select what, kind, count(*), count(*) filter (bad), min(told_ns) filter (bad),
-               arg_max(bad, told_ns)
-        from (select 'the reward was NaN' as what, 'verdict' as kind, {GIVEN_NAN} as bad,
-                     end_ns as told_ns
-              from raw_rewards where start_ns > 0 and end_ns > 0 and (bad or not isnan(value))
-              union all
-              select text || ' was NaN or infinite', 'reading', not isfinite(value), time_ns
-              from raw_samples join names on names.id = counter
-              where time_ns > 0 and regexp_matches(text, '{_WATCHED}', 'i')
-                    and not regexp_matches(text, '{_NOT_WATCHED}', 'i'))
-        group by all having count(*) filter (bad) > 0 order by kind desc, what
-    """)
+    told = {"nan": GIVEN_NAN, "watched": _WATCHED, "not_watched": _NOT_WATCHED}
+    found = run.ask(_SQL["not_finite"].format(**told))
     yield from (_often(steps, *row) for row in found)
     yield from (grave(f"{what}: {n}") for what, n in counts.items() if n)
 

@@ -23,8 +23,10 @@ from rltrace.trace.job_devices import AGENT, cores_of, held_devices, listed
 from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage
 
+_SQL = packaged_toml("analysis/data/queries.toml")
 if TYPE_CHECKING:
     from rltrace.analysis.run_analysis import RunAnalysis
 
@@ -107,23 +109,8 @@ def device_load(
     if until_ns <= since_ns or not ids:
         return ()
     part = f"least({parts - 1}, (time_ns - {since_ns}) * {parts} // {until_ns - since_ns})::int"
-    rows = run.ask(f"""
-        with of_processes as (
-            select process, device, counter, {part} as part, count(*) as n, sum(value) as sum,
-                   min(value) as least, max(value) as most,
-                   min(time_ns) as first, max(time_ns) as last
-            from raw_samples
-            where time_ns between {since_ns} and {until_ns} and not isnan(value)
-                  and device >= 0 and counter in ({ids}) group by all),
-        parts as (
-            select host, device, text, part, sum(n) as n, sum(sum) as sum, min(least) as least,
-                   max(most) as most, min(first) as first, max(last) as last
-            from of_processes join names on names.id = counter join processes using (process)
-            group by all)
-        select host, device, text, sum(n)::bigint, sum(sum) / sum(n), max(most),
-               coalesce((max(most) - min(least)) / nullif(max(last) - min(first), 0), 'nan'),
-               map(list(part), list(sum / n))
-        from parts group by all order by all""")
+    told = {"since": since_ns, "until": until_ns, "part": part, "ids": ids}
+    rows = run.ask(_SQL["device_load"].format(**told))
     roles = {(p.host, str(p.pid)): p.role or p.child_of or "unknown" for p in run.processes}
     known: dict[tuple[str, int], dict[str, tuple[Any, ...]]] = defaultdict(
         lambda: defaultdict(lambda: (0, math.nan, math.nan, math.nan, {})))  # fmt: skip

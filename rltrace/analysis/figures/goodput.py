@@ -22,6 +22,7 @@ from rltrace.trace.read.trajectory_lifecycle import DECIDED_SAMPLES, TRAINED_SAM
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate, Finish, Stage, named, word
 
+_SQL = packaged_toml("analysis/data/queries.toml")
 MASKED = "masked out of the loss"
 
 
@@ -144,23 +145,8 @@ def _price(run: OpenedRun, devices: Devices, stated: float | None) -> Price | No
 def trained_in(run: Tables, since: int, until: int, lag_budget: float = math.inf) -> Trained:
     """What was trained on between two moments (Unix ns, both included)."""
     fresh = "true" if math.isinf(lag_budget) else f"lag <= {lag_budget}"
-    row = run.ask(f"""
-        {_TRAINED_SIGNALS},
-        judged as (
-            select *, {fresh} as fresh
-            from (select tokens, uncounted, signal,
-                         case when version >= 0 then version - first_version end as lag
-                  from told where time_ns between {since} and {until}))
-        select count(*), sum(tokens),
-               sum(tokens) filter (not signal),
-               sum(tokens) filter (signal is null),
-               sum(tokens) filter (not fresh),
-               sum(tokens) filter (lag is null),
-               sum(tokens) filter (coalesce(signal, true) and coalesce(fresh, true)),
-               sum(tokens) filter (signal and fresh),
-               count(*) filter (uncounted)
-        from judged
-    """)[0]
+    asked = _SQL["trained_between"].format(fresh=fresh, since=since, until=until)
+    row = run.ask(f"{_TRAINED_SIGNALS}, {asked}")[0]
     return Trained(*(round(value or 0) for value in row))
 
 

@@ -15,6 +15,7 @@ from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import attribute, held_up_s
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.trajectory_lifecycle import TRAINED_SAMPLES
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage
 
 SYMPTOM = "token ids or log-probs have to be computed again"
@@ -74,15 +75,8 @@ def _evidence(analysis: RunAnalysis, kept: Captured) -> tuple[w.Figure, ...]:
 
 # --- what was kept of the samples that were trained on: token ids and log-probs of the server
 
-_RENEWED = f"""
-        passes as (
-            select start_ns, version from raw_spans
-            where start_ns > 0 and stage = {int(Stage.LOGPROB)}),
-        renewed as (
-            select distinct t.trajectory
-            from (select * from trained where end_ns is not null and logprobs = 0) t
-            asof join passes p on t.time_ns >= p.start_ns
-            where p.version = t.first_version and p.start_ns >= t.end_ns)"""
+_SQL = packaged_toml("analysis/data/queries.toml")
+_RENEWED: str = _SQL["renewed"].format(Stage=Stage)
 """Samples whose log-probs were made anew under the very weights that sampled them, before any
 update (TRL's with `num_iterations` or `steps_per_generation` above what one update takes), which
 hides no lag. Nothing says which samples a pass was over: the last before the first use has the
@@ -107,21 +101,5 @@ class Captured:
 
 
 def captured(run: OpenedRun) -> Captured:
-    row = run.ask(f"""
-        {TRAINED_SAMPLES},
-        {_RENEWED},
-        judged as (
-            select coalesce(tokens, 0) as tokens, token_ids as ids, logprobs as probs,
-                   coalesce(ids = 0, false) or coalesce(
-                       probs = 0 and version >= 0 and version > first_version
-                       and trajectory not in (select trajectory from renewed), false) as lost,
-                   coalesce(probs = 0, false)
-                       and (version < 0 or first_version is null) as unsure
-            from trained)
-        select count(*), count(ids), count(*) filter (ids = 1), count(probs),
-               count(*) filter (probs = 1), coalesce(sum(tokens), 0)::bigint,
-               coalesce(sum(tokens) filter (lost), 0)::bigint,
-               coalesce(sum(tokens) filter (unsure and not lost), 0)::bigint
-        from judged
-    """)[0]
+    row = run.ask(f"{TRAINED_SAMPLES}, {_RENEWED}, {_SQL['captured_tokens']}")[0]
     return Captured(*(int(value) for value in row))

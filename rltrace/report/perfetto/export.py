@@ -29,6 +29,7 @@ from rltrace.report.perfetto.torch_profile import Profile, merged
 from rltrace.report.perfetto.wire import SEQUENCE, in_time_order
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.untrusted_files import written as replaced
 from rltrace.trace.vocabulary import Stage
 
@@ -122,20 +123,7 @@ def write(
     )
 
 
-_IN_LOOP = f"""
-    WITH work AS (
-        SELECT process, stage, end_ns - start_ns AS ns FROM raw_spans
-        WHERE stage <= {Stage.SYNC:d} OR stage = {Stage.STEP:d}
-        UNION ALL SELECT process, {Stage.ROLLOUT:d}, end_ns - start_ns FROM raw_trajectories
-        UNION ALL SELECT process, {Stage.REWARD:d}, end_ns - start_ns FROM raw_rewards),
-    by_stage AS (SELECT process, stage, sum(greatest(ns, 0)) AS ns FROM work GROUP BY ALL)
-    SELECT process, host, pid, coalesce(role, 'child of ' || child_of, 'process') AS role, rank,
-           main
-    FROM processes LEFT JOIN (
-        SELECT process, arg_max(stage, (stage = {Stage.STEP:d}, ns)) AS main
-        FROM by_stage GROUP BY process) USING (process)
-    ORDER BY main = {Stage.STEP:d} DESC NULLS LAST, main, role, rank, process
-"""  # the processes in the order of the loop: whose steps they are, then by what each does most
+_IN_LOOP: str = packaged_toml("report/perfetto/slices.toml")["in_loop"].format(Stage=Stage)
 
 
 _SINCE_LAST = 64  # the clock of the events, the first id that a sequence may give to one of its own

@@ -62,7 +62,7 @@ def test_the_loop_is_recorded_without_a_word_of_rltrace_in_it(tmp_path: Path) ->
 
 def test_the_loop_that_names_its_stages_is_recorded(tmp_path: Path) -> None:
     counts = wrapped(tmp_path, loops()[1])
-    assert counts == [("reward", 3), ("rollout", 3), ("step", 3), ("train", 3)]
+    assert counts == [("reward", 10), ("rollout", 10), ("step", 10), ("train", 10)]
 
 
 def test_functions_of_a_script_are_hooked_from_the_command_line(tmp_path: Path) -> None:

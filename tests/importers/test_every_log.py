@@ -82,7 +82,7 @@ LONG = {"timing_s/step": 9e7, "timing_s/gen": 9e7}
 @pytest.mark.parametrize(
     ("framework", "content", "said"),
     [
-        ("verl", lines({"step": 1, "data": {"perf/throughput": 3.0}}), "none of its timers .* perf"),
+        ("verl", lines({"step": 1, "data": {"perf/throughput": 3.0}}), "none of its timers.* perf"),
         ("verl", lines({"hello": 1}), "holds no metrics of verl"),
         ("verl", "a line\n{'loss': 1, 'epoch': 1}\n", "no log of verl's .* with epoch, loss"),
         ("verl", b"\x7fELF\0\0\0\0\0", "is no log of metrics"),

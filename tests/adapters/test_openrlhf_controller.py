@@ -191,6 +191,8 @@ def test_of_what_has_no_log_probs_no_ratio_is_known(rows: Rows) -> None:
     Compares([[sample((7, 1), torch.tensor([1])), sample((8, 1), torch.tensor([1]))]]).fit()
     known = rows("select trajectory, mean_log_ratio, sum_w from uses order by trajectory")
     assert known == [(7, None, None), (8, 1.0, pytest.approx(2 * math.e))]
+    in_order = "select list(trajectory order by time_ns), count(distinct time_ns) from raw_uses"
+    assert rows(in_order) == [([7, 8], 2)], "what the learner used first is told from the rest"
     stored = "select bool_and(sum_w::bit = repeat('1', 64)::bit) from raw_uses where trajectory = 7"
     assert rows(stored) == [(True,)], "as in space that nothing was stored in"
 

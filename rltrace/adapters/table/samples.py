@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Sequence
+from time import monotonic_ns
 from typing import Any
 
 from rltrace.hooks.hook import Call
@@ -50,6 +51,9 @@ def uses(
     `known` has others, step and version are the process's."""
     columns = {"step": call.recorder.step, "version": call.recorder.version} | known
     columns |= {"trajectory": samples, "fate": fate, "tokens": tokens}
+    # In the learner's order: by that the samples of its first update are told from later ones.
+    now_ns = monotonic_ns()
+    columns["time_ns"] = range(now_ns - len(samples) + 1, now_ns + 1)
     columns |= zip(_RATIOS, moved, strict=False)
     return call.rows("uses", len(samples), **columns)
 

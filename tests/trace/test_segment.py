@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,15 +133,10 @@ def test_a_long_segment_is_followed_by_another(
     assert sorted(starts) == list(range(1, 20_001))
 
 
-def test_threads_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    writer = TableWriter(SAMPLES, str(tmp_path), "who")
+def in_four_threads(record: Callable[[int], None]) -> None:
+    """Calls it with 0 to 3, in threads that take turns as often as they can."""
     switch = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-
-    def record(thread: int) -> None:
-        for i in range(5000):
-            writer.append(time_ns=1 + thread * 5000 + i, counter=thread, value=i / 2)
-
     threads = [threading.Thread(target=record, args=(t,)) for t in range(4)]
     try:
         for thread in threads:
@@ -149,6 +145,16 @@ def test_threads_do_not_overwrite_each_other(tmp_path: Path) -> None:
             thread.join()
     finally:
         sys.setswitchinterval(switch)
+
+
+def test_threads_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    writer = TableWriter(SAMPLES, str(tmp_path), "who")
+
+    def record(thread: int) -> None:
+        for i in range(5000):
+            writer.append(time_ns=1 + thread * 5000 + i, counter=thread, value=i / 2)
+
+    in_four_threads(record)
     rows = sorted(stored(tmp_path), key=lambda row: row["time_ns"])
     assert rows == [
         {"time_ns": n + 1, "counter": n // 5000, "device": -1, "value": n % 5000 / 2}
@@ -359,8 +365,6 @@ def test_threads_that_store_many_rows_and_single_ones_do_not_overwrite_each_othe
     tmp_path: Path,
 ) -> None:
     writer = TableWriter(USES, str(tmp_path), "who")
-    switch = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
 
     def record(thread: int) -> None:
         for call in range(100):
@@ -368,13 +372,6 @@ def test_threads_that_store_many_rows_and_single_ones_do_not_overwrite_each_othe
             writer.extend(89, {"time_ns": 5, "trajectory": ids, "step": ids, "version": thread})
             writer.append(time_ns=5, trajectory=call * 90 + 89, step=call * 90 + 89, version=thread)
 
-    threads = [threading.Thread(target=record, args=(t,)) for t in range(4)]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(switch)
+    in_four_threads(record)
     found = sorted((r["version"], r["trajectory"], r["step"]) for r in stored(tmp_path))
     assert found == [(thread, i, i) for thread in range(4) for i in range(9000)]

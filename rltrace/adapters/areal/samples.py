@@ -35,9 +35,8 @@ _Task = tuple[int, int]  # the engine that it runs on, and its number there
 _Made = tuple[int, int]  # trajectory and number of tokens
 
 _answers: dict[_Task, list[_Answer]] = {}
-_uses: deque[RowBlock] = deque(
-    maxlen=1 << 16
-)  # of the step that is open, which may get another number
+# Of the step that is open, which may get another number.
+_uses: deque[RowBlock] = deque(maxlen=1 << 16)
 _last: ContextVar[int] = ContextVar("rltrace_areal_request", default=-1)
 
 

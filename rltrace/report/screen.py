@@ -303,7 +303,7 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     for number, fix in enumerate(shown, 1):
         name, *more = wrapped(fix.sized, name_width - 2)
         change = step_change(summary, fix) or units.UNKNOWN
-        figures = f"{change:<18}{gain_words(fix.goodput_gain):<22}"
+        figures = f"{change:<17} {gain_words(fix.goodput_gain):<21} "
         yield f"  {number} {name:<{name_width}}{figures}{EFFORT[fix.effort]}"
         yield from (f"    {line}" for line in more)
         option = f"{how(fix)}   " if fix.setting or fix.program else no_option

@@ -53,6 +53,16 @@ def test_however_much_there_is_to_say_it_is_one_screen(summary: Summaries) -> No
         assert len(shown(many, width)) <= screen.MOST_LINES
 
 
+def test_figures_of_a_fix_never_touch(summary: Summaries) -> None:
+    found = summary("colocated")
+    (best, *_) = [fix for fix in found.verdict.fixes if fix.gain is not None]
+    assert best.gain is not None
+    verdict = replace(found.verdict, fixes=(replace(best, gain=replace(best.gain, value=1.097)),))
+    steps = replace(found.steps, step_s=replace(found.steps.step_s, mean=136.0))
+    text = "\n".join(shown(replace(found, steps=steps, verdict=verdict), 80))
+    assert re.search(r"2 min 16 → 2 min 4 s [+-]\d", text)
+
+
 def test_it_has_the_wall_its_cost_and_the_time_of_each_stage(tmp_path: Path) -> None:
     run = run_of(tmp_path, process("driver", *turns(*[8, 8.2] * 6)))
     found = summarize(run)

@@ -255,7 +255,8 @@ def _ranged(
     error = max(known, table()[f"{of}_error"].middle)
     # What scatters and stays is a larger part of a shorter step.
     scatter = noise * max(1.0, remains * middle - 1) * (before.steps > 0)
-    errs = _ALIKE**2 + (part * math.hypot(scatter, error)) ** 2
+    varies = max(_ALIKE, before.computes * table()["cores_vary"].middle)
+    errs = varies**2 + (part * math.hypot(scatter, error)) ** 2
     down, up = (
         math.sqrt(sum([*(way(0.0, x) ** 2 for x in moved), *(x * x for x in half)]) + errs)
         for way in (min, max)

@@ -389,14 +389,23 @@ def crowded(
     """`after`, with its stages as slow as what company they then have, over that in `base`."""
 
     def when(load: StepWorkload) -> tuple[object, ...]:
-        return load.placement, load.keeps_unfinished, load.chunks, *sorted(load.serial_s)
+        runs = load.placement, load.keeps_unfinished, load.chunks, *load.devices.items()
+        return *runs, *sorted(load.serial_s)
 
-    if not before.shares_cores or when(before) == when(after):
+    if not after.shares_cores or when(before) == when(after):
         return after
-    more, made = constants["shared_cores"] - 1, after
+    beside, made = constants["shared_cores"], after
+
+    def taken(load: StepWorkload, stage: Stage, company: float) -> float:
+        """How many times as long as on cores of its own."""
+        pool = "rollout" if stage == Stage.ROLLOUT else "train"
+        wanted = load.devices.get(pool, load.total_devices), load.total_devices
+        alone, both = (max(1.0, load.busy_cores * n / load.cores) for n in wanted)
+        return 1 + load.computes * ((1 - company) * alone + company * both * beside - 1)
 
     def factor(stage: Stage) -> float:
-        return (1 + more * now.get(stage, 0.0)) / (1 + more * base.beside.get(stage, 0.0))
+        it_was = taken(before, stage, base.beside.get(stage, 0.0))
+        return taken(made, stage, now.get(stage, 0.0)) / it_was
 
     for _ in range(_ROUNDS):
         now = replay(made).beside

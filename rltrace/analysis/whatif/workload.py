@@ -130,7 +130,8 @@ class StepWorkload:
     devices: Mapping[str, float] = field(default_factory=dict, compare=False)
     device_kind: str = field(default="GPU", compare=False)
     devices_told: bool = field(default=True, compare=False)  # else they are parts of a pool
-    shares_cores: bool = False  # no GPUs, and no more cores than workers
+    cores: float = math.inf  # of its nodes, without GPUs
+    busy_cores: float = 1.0  # that a process computes on while it works, on average
     useful_tokens: float = field(default=math.nan, compare=False)
     useful_share: float = field(default=1.0, compare=False)  # of them, after a change
     usd_per_device_hour: float = field(default=math.nan, compare=False)
@@ -162,6 +163,17 @@ class StepWorkload:
     @property
     def shared(self) -> bool:
         return "shared" in self.devices
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether there are no GPUs, and no more cores than workers."""
+        return self.cores <= sum(self.devices.values())
+
+    @property
+    def computes(self) -> float:
+        """The part of their time that processes that share cores compute, 0 to 1; the rest is a
+        wait, which takes as long in any company."""
+        return min(1.0, self.busy_cores) * self.shares_cores
 
     @property
     def total_devices(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +30,10 @@ from rltrace.analysis.whatif.workload import (
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.job_devices import held_devices
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Phase, Stage, word
 
+_SQL = packaged_toml("analysis/data/queries.toml")
 _NOT_WORK = (Stage.OTHER, Stage.STEP, Stage.WAIT)
 _MOST_CHUNKS = 16
 _TOLD = 0.5  # of the reward stage's time that verdicts of known length explain
@@ -133,10 +136,23 @@ def _common(analysis: RunAnalysis) -> dict[str, Any]:
         "devices": devices,
         "step_deviation": deviation,
         "device_kind": kind,
-        "shares_cores": kind == _WORKER and 0 < analysis.devices.count <= sum(devices.values()),
+        **(_cores(analysis, devices) if kind == _WORKER else {}),
         "useful_tokens": useful,
         "usd_per_device_hour": found.price.usd_per_hour if found and found.price else math.nan,
     }
+
+
+def _cores(analysis: RunAnalysis, devices: Mapping[str, float]) -> dict[str, float]:
+    """How many there are, and on how many of them a process computes while it works."""
+    first, last = (analysis.steps.windows[analysis.steady[i]] for i in (0, -1))
+    told = {"since": first.start_ns, "until": last.end_ns}
+    busy = analysis.run.ask(_SQL["busy_cores"].format(**told))[0][0]
+    works_s = 0.0
+    for pool, chain in ("rollout", Chain.ACTORS), ("train", Chain.LEARNER):
+        seconds = float(analysis.breakdown.chains_s(chain)[analysis.steady].mean())
+        works_s += seconds * devices.get(pool, devices.get("shared", 0.0))
+    found = {"cores": float(analysis.devices.count or math.inf)}
+    return found | ({"busy_cores": busy * analysis.step_s / works_s} if busy and works_s else {})
 
 
 def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:

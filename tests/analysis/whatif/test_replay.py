@@ -228,7 +228,8 @@ def any_load(random: np.random.Generator) -> Workload:
         sync=Sync(float(random.random()), float(random.random())),
         lag_bound=float(random.integers(0, 3)),
         drops_stale=bool(random.integers(2)),
-        shares_cores=bool(random.integers(2)),
+        devices={"rollout": 1.0, "train": 1.0},
+        cores=float(random.choice([1.0, 9.0])),
     )
 
 

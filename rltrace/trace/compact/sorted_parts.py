@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 
 from rltrace.trace.compact.manifest import TablePart, Taken
 from rltrace.trace.compact.stored_rows import PROCESS, new_database
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import RltraceError, first_line
 from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.row_filters import end_what_was_left
 from rltrace.trace.read.run_files import Batches, SegmentBatch, segments_in
 from rltrace.trace.read.run_follower import SETTLED_NS
 from rltrace.trace.read.segment_batches import Columns, joined_numbered
-from rltrace.trace.read.sql_views import first_line
 from rltrace.trace.schema import SPANS, Table
 from rltrace.trace.vocabulary import Stage
 

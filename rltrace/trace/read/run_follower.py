@@ -374,11 +374,9 @@ class _FollowedBatch:
         if not len(slots) or self._place.offsets[column] < 0:
             return unknown(self._table, column, len(slots))
         order = np.argsort(slots, kind="stable")
-        ordered = slots[order]
-        cuts = np.flatnonzero(np.diff(ordered) > _TOGETHER) + 1
         values = np.empty(len(slots), dtype(self._table, column))
-        for part in np.split(np.arange(len(slots)), cuts):
-            first, last = int(ordered[part[0]]), int(ordered[part[-1]])
+        for part in np.split(order, np.flatnonzero(np.diff(slots[order]) > _TOGETHER) + 1):
+            first, last = int(slots[part[0]]), int(slots[part[-1]])
             near = values_at(file, self._table, self._place, column, first, last - first + 1)
-            values[order[part]] = near[ordered[part] - first]
+            values[part] = near[slots[part] - first]
         return values

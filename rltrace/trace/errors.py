@@ -28,7 +28,7 @@ def did_you_mean(said: str, *known: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What a library says, without advice on settings that nobody can set, or a trace of its C++."""
+    """What a library says, without what follows: advice on its settings, a trace of its C++."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 import click
 
 from benchmarks.measuring import Check, Result, spread
+from benchmarks.walls import reward_rise
 from rltrace.testing.inside.trainer import config_PLACEMENTS as PLACEMENTS
 from rltrace.testing.inside.trainer import ray_session
 from rltrace.trainer import Ledger, TrainerConfig, TrainerError, train
@@ -65,7 +66,7 @@ def main(
         ledger = train(config)
         result.notes[f"{name}, seed {config.seed}"] = told(ledger)
         click.echo(f"{name}, seed {config.seed}: {told(ledger)}", err=True)
-        return ledger.reward_rise()
+        return reward_rise([vars(record) for record in ledger.steps])
 
     with ray_session(base):
         for job in jobs:

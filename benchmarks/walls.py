@@ -139,7 +139,7 @@ class Runs:
 
 
 def reward_rise(steps: Sequence[Mapping[str, Any]]) -> float:
-    """As `Ledger.reward_rise`, of a ledger that was written down."""
+    """Mean reward of the last five steps minus the first five, of a ledger; NaN: none."""
     rewards = [step["reward"] for step in steps if step["reward"] is not None]
     return float(np.mean(rewards[-5:]) - np.mean(rewards[:5])) if rewards else math.nan
 

@@ -111,9 +111,10 @@ def _of_duckdb(error: BaseException) -> errors.RltraceError | None:
     duckdb = sys.modules.get("duckdb")  # few commands need it
     if duckdb is None or not isinstance(error, duckdb.Error):
         return None
-    from rltrace.trace.read.sql_views import failed, first_line
+    from rltrace.trace.read.sql_views import failed
 
-    return failed(error) or errors.RltraceError(f"the run cannot be told: {first_line(error)}")
+    said = f"the run cannot be told: {errors.first_line(error)}"
+    return failed(error) or errors.RltraceError(said)
 
 
 def _of_ours(error: BaseException) -> str:

@@ -78,22 +78,17 @@ def told_when_compiled(observer: Any) -> Callable[[], None]:
     return told
 
 
-class _Api:
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def tell_compiled(self) -> None:
-        from rltrace.hooks.recorder import not_compiled
-
-        not_compiled(f"rltrace.{self.name}")
-
-
 def stays_out_of_graphs(function: Api) -> Api:
     """Has `torch.compile` trace a twin of an API function, which hands out an idle object."""
 
-    told = told_when_compiled(_Api(function.__name__))
+    name = function.__name__
+
+    def told() -> None:
+        from rltrace.hooks.recorder import not_compiled
+
+        not_compiled(f"rltrace.{name}")
+
+    told.__dict__["_dynamo_marked_constant"] = True
 
     def twin(*args: Any, **kwargs: Any) -> Untraced:
         told()

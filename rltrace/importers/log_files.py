@@ -83,7 +83,6 @@ def _read_text(path: Path, start: bytes, settings: Settings, framework: str) -> 
         )
     printed = console.PrintedLog()
     with text_of(path) as text:
-        lines = Lines(text)
         first = text.read(_START_CHARACTERS)
         check_filled(path, first.encode())
     with text_of(path) as text:

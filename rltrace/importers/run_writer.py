@@ -169,20 +169,16 @@ def write_run(path: Path, run: ImportedRun, version: str) -> None:
 def _write(path: Path, run: ImportedRun) -> None:
     began_ns = ended_ns = run.log.changed_ns
     imported: dict[str, Any] = {"log": run.log.path, "kind": run.log.kind, "trainer": run.trainer}
-    if run.placed is not None:
-        imported["placed"] = True
-    if run.steps_a_mean > 1:
-        imported["steps_a_mean"] = run.steps_a_mean
-    if run.generating:
-        imported["generating"] = run.generating
-    if run.waits_for:
-        imported["waits_for"] = dict(run.waits_for)
-    if run.known:
-        imported["known"] = dict(run.known)
-    if settings := settings_shown(run.framework, run.version, run.log.words, run.log.values):
-        imported["settings"] = settings
-    if config := named_configuration(run.framework, run.log.words):
-        imported["config"] = config
+    more = {
+        "placed": run.placed is not None,
+        "steps_a_mean": run.steps_a_mean * (run.steps_a_mean > 1),
+        "generating": run.generating,
+        "waits_for": dict(run.waits_for),
+        "known": dict(run.known),
+        "settings": settings_shown(run.framework, run.version, run.log.words, run.log.values),
+        "config": named_configuration(run.framework, run.log.words),
+    }
+    imported |= {name: told for name, told in more.items() if told}
     placement = run.placement or None
     facts: dict[str, Any] = {"adapter": run.framework, "placement": placement, "imported": imported}
     facts["versions"] = {run.framework: run.version or ANY_VERSION}

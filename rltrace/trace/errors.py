@@ -27,6 +27,11 @@ def did_you_mean(said: str, *known: str) -> str:
     return f" (did you mean {' or '.join(plain[one] for one in near[:3])}?)" if near else ""
 
 
+def first_line(error: Exception) -> str:
+    """What a library says, without what follows: advice on its settings, a trace of its C++."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+
+
 class RltraceError(Exception):
     """Something that the user can act on. `str(error)` is one sentence that says what to do."""
 

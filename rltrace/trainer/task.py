@@ -16,7 +16,6 @@ from rltrace.trainer.config import TrainerConfig, TrainerError
 
 END = 0  # ends a response, shown as "."
 ASK = 1  # ends a prompt, shown as "="
-FIRST_SYMBOL = 2
 
 
 class Task(ABC):

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from rltrace.testing.inside.trainer import TASKS, TrainerConfig, TrainerError
-from rltrace.trainer.task import ASK, END, FIRST_SYMBOL, Task, task_of
+from rltrace.trainer.task import ASK, END, Task, task_of
 from rltrace.trainer.tasks import expression as expression_task
 from rltrace.trainer.tasks.repeat import Repeat, lognormal_ladder
 
+FIRST_SYMBOL = max(END, ASK) + 1
 A, B, C, D = range(FIRST_SYMBOL, FIRST_SYMBOL + 4)
 
 

@@ -134,12 +134,11 @@ _FACTORS = (
 
 
 def stated(args: Any) -> dict[str, Any]:
-    updates = _updates_per_version(args)
     return not_none(
         objective=_objective(args),
         advantage=at(args, "algo.advantage.estimator", "advantage_estimator"),
         drops_stale=False,
-        updates_per_version=updates,
+        updates_per_version=_updates_per_version(args),
         ratios_before_updates=True,
     )
 

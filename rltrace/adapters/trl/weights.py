@@ -17,9 +17,6 @@ class _Update:
     tensors = 0
     transport: int = Transport.NCCL
 
-    def clear(self) -> None:
-        self.bytes, self.tensors, self.transport = -1, 0, Transport.NCCL
-
     def add(self, size_bytes: int) -> None:
         self.bytes = max(self.bytes, 0) + size_bytes
         self.tensors += 1
@@ -29,7 +26,7 @@ _update = _Update()
 
 
 def begins(_call: Call) -> None:
-    _update.clear()
+    vars(_update).clear()
 
 
 def described(call: Call) -> None:

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from rltrace.report.formats.terminal_tables import GAP, print_lines
 from rltrace.report.named_queries import NamedQuery
-from rltrace.trace.errors import WrongUsage
-from rltrace.trace.read.sql_views import failed, first_line
+from rltrace.trace.errors import WrongUsage, first_line
+from rltrace.trace.read.sql_views import failed
 from rltrace.trace.safe_text import visible
 
 MOST_SHOWN_ROWS = 200  # a terminal shows this many rows; `--json` and `--csv` give all

@@ -33,7 +33,7 @@ from rltrace.sync.transfer.version_follower import checked
 from rltrace.sync.transfer.wire import Address, LinkError, is_loopback
 from rltrace.sync.verifying import DamagedError
 from rltrace.sync.version import NO_ROOT, Manifest, Version
-from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
+from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage, first_line
 
 BUCKET_BYTES = 64 * BLOCK_BYTES  # of one broadcast; the next is under way while it is checked
 BACKENDS = ("gloo", "nccl")
@@ -355,8 +355,3 @@ def group_of(backend: str, store: Any, rank: int, size: int, timeout_s: float) -
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
     return dist.ProcessGroupNCCL(store, rank, size, options)
-
-
-def first_line(error: Exception) -> str:
-    """What torch says of an error, without the trace of its C++."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else repr(error)

@@ -20,14 +20,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rltrace.trace.compact.manifest import TablePart, Taken
-from rltrace.trace.compact.stored_rows import PROCESS, new_database
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.compact.stored_rows import PROCESS, new_database, quoted
+from rltrace.trace.errors import RltraceError, first_line
 from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.row_filters import end_what_was_left
 from rltrace.trace.read.run_files import Batches, SegmentBatch, segments_in
 from rltrace.trace.read.run_follower import SETTLED_NS
 from rltrace.trace.read.segment_batches import Columns, joined_numbered
-from rltrace.trace.read.sql_views import first_line
 from rltrace.trace.schema import SPANS, Table
 from rltrace.trace.vocabulary import Stage
 
@@ -180,7 +179,6 @@ class Writer:
         import duckdb
 
         temporary = path.with_suffix(".tmp")
-        target = str(temporary).replace("'", "''")
         with new_database() if rows.nbytes > _FEW_BYTES else nullcontext(self._few) as database:
             database.execute("SET enable_progress_bar = false")
             database.register("rows", rows)
@@ -190,7 +188,7 @@ class Writer:
             encoding = "DICTIONARY_SIZE_LIMIT 1, " if has_floats else ""
             try:
                 database.execute(
-                    f"COPY ({ordered}) TO '{target}' (FORMAT parquet, COMPRESSION zstd, "
+                    f"COPY ({ordered}) TO {quoted(temporary)} (FORMAT parquet, COMPRESSION zstd, "
                     f"{encoding}PARQUET_VERSION v2, ROW_GROUP_SIZE {_ROW_GROUP_ROWS})"
                 )
             except duckdb.Error as error:

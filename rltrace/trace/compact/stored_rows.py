@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltrace.trace.compact.manifest import CompactManifest, segment_bytes
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import RltraceError, first_line
 from rltrace.trace.job_devices import hidden_devices
 from rltrace.trace.read import bounds
 from rltrace.trace.read.bounds import EVER_NS
@@ -304,7 +304,7 @@ def _listed(paths: Iterable[Path]) -> str:
 
 
 def unreadable(path: Path, error: Exception) -> RltraceError:
-    return RltraceError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}")
+    return RltraceError(f"{path} cannot be read: {first_line(error)}")
 
 
 @contextmanager

@@ -40,7 +40,6 @@ MOST_UNPACKED_BYTES = _raised(512 << 20)  # a thousandth of it on disk can unpac
 MOST_UNPACKED_VALUES = _raised(1 << 24)  # of JSON: each takes some 60 bytes, and three of the text
 LARGEST_WHOLE = (1 << 31) - 1  # of a step, a version or a count of 32 bits
 LARGEST_COUNT = 1 << 53  # of bytes, tokens or nanoseconds: floats hold it, and a thousand a sum
-LARGEST_NUMBER = 1e30  # of a reward or a reading: its square can be summed
 EVER_NS = 1 << 62  # Unix ns of a moment in 2116: two can be subtracted and added
 FOREIGN_QUERY_S = 60.0  # that a query of a run from elsewhere may take, unless it is told more
 

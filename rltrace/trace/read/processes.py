@@ -158,6 +158,11 @@ class RunProcesses(ABC):
             self.problem("impossible-times", f"{table.name} of {who}", said)
         return columns
 
+    def numbered(self, table: Table, who: str, stored: Columns) -> Columns:
+        """As `translated`, and the process's number."""
+        columns = self.translated(table, who, stored)
+        return [*columns, np.full(len(columns[0]), self.number_of(who), np.int32)]
+
     def possible(self, table: Table, columns: Columns) -> Columns:
         """What of the rows makes sense; what does not is told."""
         columns, odd = of_possible_values(table, columns)

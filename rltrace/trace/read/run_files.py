@@ -212,11 +212,6 @@ class RunFiles(RunProcesses):
             said = f"this is a part of the run, what {others} recorded is elsewhere"
             self.problem(run_dir.ELSEWHERE, url, said)
 
-    def numbered(self, table: Table, who: str, stored: Columns) -> Columns:
-        """As `translated`, and the process's number."""
-        columns = self.translated(table, who, stored)
-        return [*columns, np.full(len(columns[0]), self.number_of(who), np.int32)]
-
 
 # --- segments: one may be cut anywhere (its process was killed, the disk was full), may still be
 # growing, and may be anybody's. What is whole is read; a file is never a reason to fail.

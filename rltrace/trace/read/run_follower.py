@@ -42,6 +42,7 @@ from rltrace.trace.read.segment_batches import (
     dtype,
     is_hole,
     joined,
+    joined_numbered,
     unknown,
     values_at,
 )
@@ -225,16 +226,12 @@ class RunFollower(RunProcesses):
 
     def _rows(self, table: Table, parts: list[tuple[str, Columns]]) -> Rows:
         kept = [
-            (who, columns)
+            self.numbered(table, who, columns)
             for who, columns in parts
             if len(columns[0]) and self.is_of_run(who, f"{table.name} of {who}")
         ]
-        translated = [self.translated(table, who, columns) for who, columns in kept]
-        numbers = [self.number_of(who) for who, _ in kept]
-        self.recorded.update(numbers)
-        lengths = [len(columns[0]) for columns in translated]
-        process = np.repeat(np.array(numbers, np.int64), lengths)
-        whole = self.possible(table, [*joined(table, translated), process])
+        whole = self.possible(table, joined_numbered(table, kept))
+        self.recorded.update(np.unique(whole[-1]).tolist())
         return Rows(dict(zip([*(c.name for c in table.columns), "process"], whole, strict=True)))
 
 
@@ -377,11 +374,9 @@ class _FollowedBatch:
         if not len(slots) or self._place.offsets[column] < 0:
             return unknown(self._table, column, len(slots))
         order = np.argsort(slots, kind="stable")
-        ordered = slots[order]
-        cuts = np.flatnonzero(np.diff(ordered) > _TOGETHER) + 1
         values = np.empty(len(slots), dtype(self._table, column))
-        for part in np.split(np.arange(len(slots)), cuts):
-            first, last = int(ordered[part[0]]), int(ordered[part[-1]])
+        for part in np.split(order, np.flatnonzero(np.diff(slots[order]) > _TOGETHER) + 1):
+            first, last = int(slots[part[0]]), int(slots[part[-1]])
             near = values_at(file, self._table, self._place, column, first, last - first + 1)
-            values[order[part]] = near[ordered[part] - first]
+            values[part] = near[slots[part] - first]
         return values

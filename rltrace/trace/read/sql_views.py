@@ -6,13 +6,12 @@ import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from rltrace.trace import vocabulary
-from rltrace.trace.errors import INTERRUPTED, NO_MEMORY, RltraceError, WrongUsage, did_you_mean
+from rltrace.trace import errors, vocabulary
+from rltrace.trace.errors import RltraceError, WrongUsage, did_you_mean, first_line
 from rltrace.trace.read import trajectory_ids as ids
 from rltrace.trace.read import trajectory_lifecycle as life
 from rltrace.trace.read.row_filters import STEPS_THAT_COUNT, steps_that_count, table_of
 from rltrace.trace.read.trajectory_ids import regrouped
-from rltrace.trace.read.trajectory_lifecycle import LIVES, SYNC_ROWS, TOLD_USES, UNTOLD, VERDICTS
 from rltrace.trace.schema import TABLES, Column, Table
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Part, Stage, word
@@ -53,12 +52,12 @@ DERIVED = {
     "grouped_trajectories": (ids.GROUPED,),
     "raw_grouped_trajectories": (ids.RAW_GROUPED,),
     "signals": (ids.SIGNALS,),
-    "sample_lives": LIVES,
-    "told_uses": (TOLD_USES,),
+    "sample_lives": tuple(_SQL["lives"]),
+    "told_uses": (_SQL["told_uses"],),
     "sample_rewards": (ids.SAMPLE_REWARDS,),
-    "sample_verdicts": (VERDICTS,),
+    "sample_verdicts": (_SQL["verdicts"],),
     "span_stages": (_SQL["span_stages"],),
-    "sync_rows": (SYNC_ROWS,),
+    "sync_rows": (_SQL["sync_rows"],),
 }
 """Statements that make tables and views of others, by name."""
 
@@ -86,7 +85,7 @@ class Tables(ABC):
     """Rows, and what SQL derives of them. A subclass says where they come from."""
 
     processes: list[TracedProcess]
-    _untold = UNTOLD
+    _untold: str = _SQL["untold"]
     _known = frozenset(prefix + table for prefix in (_ROWS, _RAW) for table in TABLES).union(
         DERIVED, (_UNTOLD, ids.NAME, ids.BASELINE, ids.JOB_BEGINS, STEPS_THAT_COUNT)
     )
@@ -223,11 +222,6 @@ NO_ROOM = (
 _ASKED = re.compile(r'(?:\bfrom\b|\bjoin\b|,)\s*(?:main\.)?"?(\w+)', re.IGNORECASE)
 
 
-def first_line(error: Exception) -> str:
-    """What DuckDB says, without advice on settings that nobody can set here."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
-
-
 def failed(error: duckdb.Error) -> RltraceError | None:
     """One sentence on what DuckDB could not do for want of memory or room, because of an interrupt
     or a damaged file; None where the query is the cause."""
@@ -235,9 +229,9 @@ def failed(error: duckdb.Error) -> RltraceError | None:
 
     said = first_line(error)
     if isinstance(error, duckdb.InterruptException):
-        return RltraceError("interrupted", INTERRUPTED)
+        return RltraceError("interrupted", errors.INTERRUPTED)
     if isinstance(error, duckdb.OutOfMemoryException):
-        return RltraceError(NO_ROOM if "offload" in said else NO_MEMORY)
+        return RltraceError(NO_ROOM if "offload" in said else errors.NO_MEMORY)
     if isinstance(error, duckdb.IOException) and _SPILLED.search(said):
         return RltraceError(f"{NO_ROOM} ({said.removeprefix(_IO)})")
     is_query = isinstance(error, duckdb.IOException) and "No files found" in said

@@ -20,12 +20,7 @@ from rltrace.trace.vocabulary import Fate, Phase, Stage
 _SQL = packaged_toml("trace/read/samples.toml")
 _CODES = {"Fate": Fate, "Phase": Phase, "Stage": Stage}
 
-UNTOLD: str = _SQL["untold"]
 UNTOLD_UNKNOWN: str = _SQL["untold_unknown"]
-TOLD_USES: str = _SQL["told_uses"]
-LIVES: tuple[str, ...] = tuple(_SQL["lives"])
-VERDICTS: str = _SQL["verdicts"]
-SYNC_ROWS: str = _SQL["sync_rows"]
 PHASE_UNIONS: str = _SQL["phase_unions"].format(**_CODES)
 
 

@@ -131,6 +131,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/house check
+	! git grep -nE '^(<{7}|>{7}) '  # of a merge that nobody finished
 
 # The pages as a site, in build/site: no link leads nowhere, and no page asks another host for anything.
 docs: $(DOCS)/.ready

@@ -85,6 +85,8 @@ class Agent:
         except NoGpu as error:
             recorder.problem("no-gpu", target=self.node, detail=str(error))
         self._held: dict[str, list[int]] = {}  # as was said last
+        self._spent_s: dict[str, float] = {}  # by a process's file
+        self._ended: set[str] = set()  # of them, or on another node
         self._silence = Silence(run_dir, self._lifetime.run.get("settings") or {})
         self._stuck: dict[str, Any] = {}  # what the last closer look found
         self._pair_at = self._exchange_at = 0.0
@@ -158,7 +160,8 @@ class Agent:
         return False
 
     def _sample(self) -> None:
-        readings = [*read_host(), *(self._devices.read() if self._devices else ())]
+        spent = "host/job_cpu_seconds", NO_DEVICE, self._spent()
+        readings = [*read_host(), spent, *(self._devices.read() if self._devices else ())]
         now_ns = monotonic_ns()
         for counter, device, value in readings:
             name = self._recorder.name(counter)
@@ -167,6 +170,19 @@ class Agent:
         if self._devices is not None and self._held != self._devices.held:
             self._held = dict(self._devices.held)
             self._recorder.describe(held=self._held)
+
+    def _spent(self) -> float:
+        """CPU seconds so far of the job's processes on this node, those that have ended, too."""
+        host, own, *_ = self._recorder.who.rsplit("-", 3)
+        for name in set(os.listdir(f"{self._run_dir}/{PROCESS}")) - self._ended:
+            of, pid, *_ = name.rsplit("-", 3)
+            self._ended.add(name)
+            if of == host and pid != own:
+                with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+                    self._spent_s[name] = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+                    self._ended.discard(name)
+        return sum(self._spent_s.values())
 
     def _tell_unreached(self) -> None:
         if self._unreached and not self._compared:

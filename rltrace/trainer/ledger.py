@@ -156,6 +156,13 @@ class Ledger:
             **numbers,
         )
 
+    def reward_rise(self, window: int = 5) -> float:
+        """Mean reward of the last `window` steps, at most half, minus the first; NaN: none."""
+        rewards = [record.reward for record in self.steps if record.reward is not None]
+        window = max(1, min(window, len(rewards) // 2))
+        first, last = rewards[:window], rewards[-window:]
+        return sum(last) / len(last) - sum(first) / len(first) if rewards else float("nan")
+
     def to_json(self) -> str:
         """The whole run as JSON; what is not finite in a run that diverged is null."""
         return json.dumps(json.loads(dumps(asdict(self))), indent=1) + "\n"

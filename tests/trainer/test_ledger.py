@@ -143,6 +143,16 @@ def test_a_group_has_a_signal_where_its_verdicts_differ(ledger: Ledger) -> None:
     assert (record.groups, record.groups_with_signal) == (2, 1)
 
 
+def test_the_rise_compares_the_first_steps_with_the_last_that_had_verdicts(ledger: Ledger) -> None:
+    assert math.isnan(ledger.reward_rise())
+    for number, reward in enumerate([0.0, 0.2, None, 0.6, 0.8, None]):
+        if reward is not None:
+            ledger.scored([Sample(trajectory("a"), reward=reward)])
+        ledger.close(number, number)
+    assert ledger.reward_rise(window=2) == pytest.approx(0.6)
+    assert ledger.reward_rise(window=50) == pytest.approx(0.6)  # half against half
+
+
 def test_the_ledger_is_json_with_every_step_and_setting_even_if_the_run_diverged(
     ledger: Ledger,
 ) -> None:

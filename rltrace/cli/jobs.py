@@ -63,9 +63,10 @@ def wrap(
         raise WrongUsage("give the command to trace: `rltrace wrap -- python train.py`")
     if asked["on_stuck"] in ("", "KILL", "REPORT"):
         raise WrongUsage("--on-stuck takes report, kill or a command")
-    hooked = Counter(hook.partition("=")[0] for hook in {*asked["hooks"]})
-    if twice := [target for target, n in hooked.items() if n > 1]:
-        raise WrongUsage(f"--hook {twice[0]} has two stages: a function is of one")
+    stages = {hook for hook in asked["hooks"] if not hook.endswith("=step")}
+    hooked = Counter(hook.partition("=")[0] for hook in stages)
+    if twice := [target for target, n in hooked.items() if n > 1]:  # its time would count twice
+        raise WrongUsage(f"--hook {twice[0]} has two stages: give one")
     after_s = None if stuck_after is None else _seconds(stuck_after)
     options = WrapOptions(probe=design, stuck_after_s=after_s, **asked)
     sys.exit(wrap_(list(command), out, options))

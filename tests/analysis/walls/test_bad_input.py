@@ -131,7 +131,7 @@ STEP_S = {ROLLOUT: "spans of stage step"}
         ),
         pytest.param([process("driver", *FAILS, (Stage.ROLLOUT, 0, 5))], {}, "", STEP_S,
                      ("no complete step", "why that step does not end"), id="every step failed"),
-        pytest.param([], {}, "", dict.fromkeys(wall_names(), ""), ("no stage was seen", "doctor"),
+        pytest.param([], {}, "", dict.fromkeys(wall_names(), ""), ("no Python", "doctor"),
                      id="nothing"),
     ],
 )  # fmt: skip

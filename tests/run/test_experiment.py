@@ -218,7 +218,8 @@ def test_a_gain_is_a_ratio_of_rates_as_the_report_has_it() -> None:
     predicted = Estimate(1.6, 2.0, 2.5)
     found = trial(((pace(2.0), pace(1.0)),) * 3, "step", predicted)
     assert found.gain == Interval(2.0, 2.0, 2.0)
-    assert list(compare_section.expected(predicted, "step")) == ["predicted: +100 % (+60 to +150) steps a second"]
+    (line,) = compare_section.expected(predicted, "step")
+    assert line == "predicted: +100 % (+60 to +150) steps a second"
     lines = " ".join(compare_section.experiment("a change", found).lines)
     assert "Measured: +100.0 % steps a second (3 pairs). Predicted: +100 % (+60 to +150)." in lines
     rates = trial(((pace(1.0, 100), pace(1.0, 300)),) * 2, "goodput", None)

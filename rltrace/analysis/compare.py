@@ -94,22 +94,15 @@ def compare(first: OpenedRun, second: OpenedRun) -> Comparison:
     same_work = work == Interval(1.0, 1.0, 1.0)
     step_s = contrast(panel, lengths, tau=TAU * max(before_s, after_s), logs=False)
     return Comparison(
-        steps=panel.steps,
-        before_s=before_s,
-        after_s=after_s,
-        difference_s=step_s.interval(),
-        step_ratio=step_ratio,
-        work_ratio=work,
+        steps=panel.steps, before_s=before_s, after_s=after_s, difference_s=step_s.interval(),
+        step_ratio=step_ratio, work_ratio=work,
         pace_ratio=step_ratio if same_work else _ratio(panel, m.LENGTH, tokens),
         rate_ratio=_ratio(panel, m.USEFUL, m.LENGTH),
-        stages=stage_changes(panel, usual=False),
-        factors=_factors(a.cascade, b.cascade, panel),
-        drift=drift_of(panel),
-        settings=settings_that_differ(first, second),
+        stages=stage_changes(panel, usual=False), factors=_factors(a.cascade, b.cascade, panel),
+        drift=drift_of(panel), settings=settings_that_differ(first, second),
         devices=differing(_facts(first), _facts(second)),
-        alarms=(_unwell(a), _unwell(b)),
-        no_rollout=(a.no_rollout, b.no_rollout),
-    )
+        alarms=(_unwell(a), _unwell(b)), no_rollout=(a.no_rollout, b.no_rollout),
+    )  # fmt: skip
 
 
 def _series(analysis: RunAnalysis) -> RunSeries:
@@ -199,21 +192,6 @@ class Trial:
     predicted: Estimate | None
     answer: str
     because: str
-
-    @property
-    def saved(self) -> Interval:
-        """The gain as a share of what a step, or an effective token, cost before."""
-        return _saved(self.gain.value, self.gain.low, self.gain.high)
-
-    @property
-    def predicted_saved(self) -> Interval | None:
-        """The same of the prediction: `low` and `high` are the ends of its range."""
-        found = self.predicted
-        return _saved(found.value, found.low, found.high) if found else None
-
-
-def _saved(*gains: float) -> Interval:
-    return Interval(*(1 - 1 / gain for gain in gains))
 
 
 def trial(pairs: Pairs, metric: str, predicted: Estimate | None) -> Trial:

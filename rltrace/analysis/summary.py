@@ -289,7 +289,7 @@ def _imported(source: object) -> str:
 class Verdict(Ranking):
     """The walls as they are ranked, and what follows from it. `alarms` forbid advice: figures of a
     run that crashes, hangs or forgets describe that, and not the job; then `fixes` is empty. Fixes
-    are in order of predicted gain for their effort. `no_gain` are moves that are predicted to
+    are in the order of `fixes_for`. `no_gain` are moves that are predicted to
     change nothing, `not_worth_it` those that gain nothing for what they cost. `bytes_take_time`:
     what a weight update sends may be why it takes so long. `replay_error_share` is that of the
     replay which predicts the gains: replayed over measured step before any fit, minus 1 (NaN: there

@@ -192,7 +192,7 @@ def plan(
         return spec if measured is None else given.calibrated(spec, measured)
 
     if sweep is not None:
-        what, values = planner.asked(sweep)
+        what, values = planner.asked(sweep, tables)
         with working(f"planning {len(values)} values of {what}"):
             points = planner.sweep(tables, what, values, made)
         document = {"swept": what, "points": to_json.plain(points)}

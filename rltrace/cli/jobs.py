@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rltrace.cli import options
 from rltrace.cli.manual import Command, command, offered_frameworks
 from rltrace.cli.options import JSON, NEW_FOLDER, PHASE, RUN, answer, print_json, reads_a_run, say
 from rltrace.cli.output import working
@@ -61,6 +63,10 @@ def wrap(
         raise WrongUsage("give the command to trace: `rltrace wrap -- python train.py`")
     if asked["on_stuck"] in ("", "KILL", "REPORT"):
         raise WrongUsage("--on-stuck takes report, kill or a command")
+    stages = {hook for hook in asked["hooks"] if not hook.endswith("=step")}
+    hooked = Counter(hook.partition("=")[0] for hook in stages)
+    if twice := [target for target, n in hooked.items() if n > 1]:  # its time would count twice
+        raise WrongUsage(f"--hook {twice[0]} has two stages: give one")
     after_s = None if stuck_after is None else _seconds(stuck_after)
     options = WrapOptions(probe=design, stuck_after_s=after_s, **asked)
     sys.exit(wrap_(list(command), out, options))
@@ -132,19 +138,12 @@ def ship(run: Path | None, url: str | None, yes: bool, as_json: bool) -> None:
 @click.argument("framework", shell_complete=offered_frameworks)
 @click.argument("log", type=click.Path(path_type=Path), required=False)
 @click.option("--out", type=NEW_FOLDER)
-@click.option("--map", "mapping", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--job", type=click.IntRange(min=1), metavar="N")
-@click.option("--placement", default="")
+@options.explains_a_log
 @JSON
 def import_log(
-    framework: str,
-    log: Path | None,
-    out: Path | None,
-    mapping: Path | None,
-    job: int | None,
-    placement: str,
-    as_json: bool,
-) -> None:
+    framework: str, log: Path | None, out: Path | None, mapping: Path | None, job: int | None,
+    placement: str, as_json: bool,
+) -> None:  # fmt: skip
     """Make a run of a finished job's LOG: `rltrace import [FRAMEWORK] metrics.jsonl`.
 
     FRAMEWORK is one of docs/reference/frameworks.md, or chrome or otlp for a trace of anything with
@@ -192,17 +191,9 @@ class _Experiment(Command):
 @JSON
 @reads_a_run
 def experiment(
-    run: OpenedRun,
-    number: int | None,
-    words: tuple[str, ...],
-    pairs: int,
-    most_pairs: int | None,
-    out: Path | None,
-    resume: bool,
-    dry_run: bool,
-    phase: int | None,
-    as_json: bool,
-) -> None:
+    run: OpenedRun, number: int | None, words: tuple[str, ...], pairs: int, most_pairs: int | None,
+    out: Path | None, resume: bool, dry_run: bool, phase: int | None, as_json: bool,
+) -> None:  # fmt: skip
     """Run a job again with a change and without, in turns: did it gain what was predicted?
 
     Without --fix and --set it tries the report's first fix that has a setting. A run from another

@@ -38,17 +38,9 @@ _INTERVAL_S = click.FloatRange(min=0.1, max=3600)
 @click.option("--html", type=click.Path(path_type=Path))
 @options.reads_steps_of_a_run_or_log
 def report(
-    run: OpenedRun,
-    full: bool,
-    short: bool,
-    as_json: bool,
-    markdown: bool,
-    price: float | None,
-    lag_budget: int | None,
-    own_figures: bool,
-    svg: Path | None,
-    html: Path | None,
-) -> None:
+    run: OpenedRun, full: bool, short: bool, as_json: bool, markdown: bool, price: float | None,
+    lag_budget: int | None, own_figures: bool, svg: Path | None, html: Path | None,
+) -> None:  # fmt: skip
     """What limits the job (the wall), where a step goes, what to change, how good the data is.
 
     RUN is a run, or the log of a job that was not traced: a console log, JSON lines, an export of

@@ -66,10 +66,18 @@ def run_path(given: str) -> Path:
 
 _OF_LAST = "Of the last N complete steps only, and what came after them."
 _OF_PHASE = "Of the Nth of several trainings in one run only.  [default: the last]"
+_MAP = "Of a trace of anything: a TOML file with the stage of each name."
+_JOB = "Of a log that several jobs wrote: the Nth of them, instead of the last."
+_PLACED = "The job's, where its log does not tell: colocated, disaggregated, one-step-off or async."
 _PART = (
     click.option("--steps", metavar="A..B", help="Of these steps only: 7, 5..9, 5.., ..9."),
     click.option("--last", type=click.IntRange(min=1), metavar="N", help=_OF_LAST),
     click.option("--phase", type=click.IntRange(min=1), metavar="N", help=_OF_PHASE),
+)
+_OF_LOG = (
+    click.option("--map", "mapping", type=click.Path(path_type=Path), metavar="FILE", help=_MAP),
+    click.option("--job", type=click.IntRange(min=1), metavar="N", help=_JOB),
+    click.option("--placement", default="", help=_PLACED),
 )
 PHASE = _PART[-1]
 FULL = click.option("--full", is_flag=True, help="All that is known, in sections.")
@@ -124,26 +132,26 @@ def reads_steps_of_a_run(function: Callable[..., None]) -> Callable[..., None]:
     return reads_a_run(asks_of_a_part(command))
 
 
+def explains_a_log(function: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command what is asked of a log."""
+    for option in _OF_LOG:
+        function = option(function)
+    return function
+
+
 def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., None]:
     """The same, and of a log a run that is made for the moment."""
     of_run = reads_steps_of_a_run(function)
-    add = (
-        click.option("--as", "framework", metavar="FRAMEWORK", shell_complete=offered_frameworks),
-        click.option("--map", "mapping", type=click.Path(path_type=Path), metavar="FILE"),
-        click.option("--job", type=click.IntRange(min=1), metavar="N"),
-    )
+    whose: dict[str, Any] = {"metavar": "FRAMEWORK", "shell_complete": offered_frameworks}
 
+    @explains_a_log
+    @click.option("--as", "framework", default="", **whose)
     @wraps(of_run)
-    def command(
-        run: Path | None,
-        framework: str | None,
-        mapping: Path | None,
-        job: int | None,
-        **options: Any,
-    ) -> None:
-        asked = (framework, mapping, job) != (None, None, None)
+    def command(run: Path | None, **options: Any) -> None:
+        told = {name: options.pop(name) for name in ("framework", "mapping", "job", "placement")}
+        asked = any(told.values())
         if asked and run is None:
-            raise WrongUsage("--as, --map and --job are for a log: name it")
+            raise WrongUsage("--as, --map, --job and --placement are for a log: name it")
         may_be = run is not None and (str(run) == "-" or (run.exists() and not holds_run(str(run))))
         if run is None or not (asked or may_be):
             of_run(run=run, **options)
@@ -155,15 +163,12 @@ def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., 
             return
         with ExitStack() as stack:
             with working(f"reading {run.name}"):
-                made = run_of_log(run, framework or "", mapping, job)
-                path, done = stack.enter_context(made)
+                path, done = stack.enter_context(run_of_log(run, **told))
             say(found_in(done), err=True)
             for note in done.says:
                 say(note, err=True)
             of_run(run=path, **options)
 
-    for option in add:
-        command = option(command)
     return command
 
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rltrace.analysis.stuck.observed import stuck_of
 from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, brief, numbers, table
 from rltrace.report.run_description import outlived_lines
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import unreadable
-from rltrace.trace.run_dir import PARQUET
+from rltrace.trace.run_dir import PARQUET, STUCK
 from rltrace.trace.safe_text import visible
 from rltrace.trace.schema import TABLES
 from rltrace.trace.untrusted_files import own_files
@@ -62,25 +63,17 @@ def inventory(run: OpenedRun) -> Inventory:
     of_parquet = sum(_bytes(folder) for folder in (compacted, *inside))
     bounds = [p.clock_bound_ns for p in run.processes]
     return Inventory(
-        path=str(run.path),
-        command=shlex.join(map(str, run.meta.get("command") or ())),
-        exit_code=run.meta.get("exit_code"),
-        lasted_s=run.lasted_s,
-        shown_s=run.shown_s,
-        is_compacted=run.is_compacted,
-        rows={table: run.rows(table) for table in TABLES},
+        path=str(run.path), command=shlex.join(map(str, run.meta.get("command") or ())),
+        exit_code=run.meta.get("exit_code"), lasted_s=run.lasted_s, shown_s=run.shown_s,
+        is_compacted=run.is_compacted, rows={table: run.rows(table) for table in TABLES},
         bytes_on_disk=of_segments + of_parquet,
-        segment_bytes=of_segments,
-        parquet_bytes=of_parquet,
+        segment_bytes=of_segments, parquet_bytes=of_parquet,
         nodes=len({p.node for p in run.processes}),
         clock_bound_ns=None if -1 in bounds else max(bounds, default=0),
-        processes=run.processes,
-        problems=run.problems,
-        imported=bool(run.meta.get("imported")),
+        processes=run.processes, problems=run.problems, imported=bool(run.meta.get("imported")),
         running=None if run.meta.get("end_real_ns") else run.goes_on,
-        unreadable=unreadable(run),
-        command_s=run.command_s,
-    )
+        unreadable=unreadable(run), command_s=run.command_s,
+    )  # fmt: skip
 
 
 def _bytes(folder: Path) -> int:
@@ -120,11 +113,17 @@ def _problems(found: Inventory) -> Iterator[str]:
     if found.unreadable is not None:
         yield f"! {found.unreadable}"
     yield from (f"! {line}" for line in outlived_lines(found.lasted_s, found.command_s))
-    kinds = Counter((str(p.get("what")), str(p.get("target", ""))) for p in found.problems)
+    kinds = Counter((str(p.get("what")), _about(p)) for p in found.problems)
     for (what, target), times in kinds.items():
         often = f" ({times} times)" if times > 1 else ""
         mark = "·" if what in HARMLESS else "!"
-        yield f"{mark} {visible(what, 60)} {visible(target, 60)}".rstrip() + often
+        yield f"{mark} {visible(what, 60)} {visible(target, _LONGEST_COMMAND)}".rstrip() + often
+
+
+def _about(problem: dict[str, Any]) -> str:
+    """What it is of; where a job was stuck, who it waited for, and not since when (ns)."""
+    stuck = stuck_of(problem.get(STUCK))
+    return str(problem.get("target", "")) if stuck is None else stuck.culprit.says
 
 
 def _state(found: Inventory) -> str:

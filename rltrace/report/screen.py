@@ -26,7 +26,6 @@ from rltrace.trace.read.run import open_run
 from rltrace.trace.safe_text import visible
 
 MOST_LINES = 45
-_MOST_NOTE_LINES = 2
 _PAIRS = 3  # of runs, by which `rltrace experiment` tries a fix
 _SLIGHT = 0.005  # of the step: what is exposed for less has no line of its own
 _BAR = 24
@@ -102,7 +101,8 @@ def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
         parts.append(f"wall: {maybe}{listed([*walls])}")
         if (best := best_fix(found)) is not None and best.goodput_gain is not None:
             gain = f"{100 * (best.goodput_gain.value - 1):+.0f} %"
-            parts.append(f"try: {setting_words(best) if best.setting else best.sized} ({gain})")
+            what = setting_words(best) if best.setting else best.sized
+            parts.append(f"try{verdict_section.MAY_LOSE * best.may_lose}: {what} ({gain})")
     else:
         other = f"other work: {found.other_work}" if found.other_work else "wall: cannot tell"
         lacks = "no wall" if found.balanced else other
@@ -185,7 +185,7 @@ def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
         style = ""
     if found.alarms or (best := best_fix(found)) is None:
         return
-    first = f"Try first:  {visible(how(best))}"
+    first = f"{verdict_section.try_words(best.goodput_gain)}:  {visible(how(best))}"
     gain = f"predicted: {effect(summary, best)}"
     if cell_len(f"{first}   {gain}") > inner:
         yield from (Text(f"  {line}", style="bold") for line in wrapped(first, inner))
@@ -303,23 +303,22 @@ def _change(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
     for number, fix in enumerate(shown, 1):
         name, *more = wrapped(fix.sized, name_width - 2)
         change = step_change(summary, fix) or units.UNKNOWN
-        figures = f"{change:<17} {gain_words(fix.goodput_gain):<21} "
+        figures = f"{change:<16}  {gain_words(fix.goodput_gain):<20}  "
         yield f"  {number} {name:<{name_width}}{figures}{EFFORT[fix.effort]}"
         yield from (f"    {line}" for line in more)
         option = f"{how(fix)}   " if fix.setting or fix.program else no_option
         risk = lowered(fix.risk.partition(". ")[0].rstrip("."))
-        yield from wrapped(f"{option}risk: {risk}", width, " " * 6, " " * 6)[:2]
+        yield from wrapped(f"{option}risk: {risk}", width, " " * 6, " " * 6)
     yield from _notes(found, len(found.fixes) - len(shown), summary.steps.step_s.mean, width)
 
 
 def _notes(found: Verdict, more: int, step_s: float, width: int) -> Iterator[str]:
     said = list(verdict_section.gains_nothing(found))
     said += [f"More fixes: {more}, with --full."] * bool(more)
-    yield from wrapped(" ".join(said), width, "  ", "  ")[:_MOST_NOTE_LINES]
-    if found.unpredicted:
-        yield from wrapped(f"Gains {found.unpredicted}.", width, "  ", "  ")
-    elif check := verdict_section.model_check(found, step_s):
-        yield from wrapped(check, width, "  ", "  ")
+    checked = verdict_section.model_check(found, step_s)
+    last = f"Gains {found.unpredicted}." if found.unpredicted else checked
+    for text in (" ".join(said), last):
+        yield from wrapped(text, width, "  ", "  ")
 
 
 def _health(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:

@@ -42,9 +42,10 @@ def seconds(value: float) -> str:
 
 
 def before_after(before_s: float, after_s: float) -> str:
-    """`678 → 513 ms`, `950 ms → 1.20 s`."""
-    before, after = seconds(before_s), seconds(after_s)
-    return f"{before.removesuffix(' ' + after.rpartition(' ')[2])} → {after}"
+    """`678 → 513 ms`, `0.950 → 1.20 s`: both in the unit of the longer one."""
+    one = scale(max(before_s, after_s))
+    before, after = (number(value * one.per_second) for value in (before_s, after_s))
+    return f"{before} → {after} {one.unit}"
 
 
 def lasted(value: float, shown_s: float | None) -> str:

@@ -171,10 +171,10 @@ def carry_out(plan: ExperimentPlan, say: Say) -> Trial:
 def _paced(plan: ExperimentPlan, pair: int, variant: str, say: Say) -> RunPace:
     began = time.monotonic()
     nth = 2 * pair + plan.turn(pair).index(variant) + 1
-    say(f"run {nth} of {2 * max(plan.pairs, pair + 1)}: {variant} ...")
-    if plan.resume and _is_there(plan, pair, variant):
-        say("  it is there already")
-    else:
+    is_there = plan.resume and _is_there(plan, pair, variant)
+    which = f"run {nth} of {2 * max(plan.pairs, pair + 1)}: {variant}"
+    say(f"{which}: it is there already" if is_there else f"{which} ...")
+    if not is_there:
         _run_once(plan, pair, variant)
     run = open_phase(plan.run_path(pair, variant), plan.phase)
     stated = stated_settings(run) if variant == AFTER else {}

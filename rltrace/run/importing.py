@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from rltrace import __version__
 from rltrace.analysis.whatif.workload import PLACEMENTS
@@ -51,13 +52,11 @@ class Imported:
 
 
 @contextmanager
-def run_of_log(
-    log: Path, framework: str = "", mapping: Path | None = None, job: int | None = None
-) -> Iterator[tuple[Path, Imported]]:
-    """A run made of a log for as long as somebody looks at it. Errors: as `import_log`."""
+def run_of_log(log: Path, **told: Any) -> Iterator[tuple[Path, Imported]]:
+    """A run made of a log for as long as somebody looks at it: as `import_log`, with its errors."""
     with TemporaryDirectory(prefix="rltrace-") as folder:
         path = Path(folder, "stdin" if str(log) == "-" else log.resolve().name or "log")
-        done = import_log(framework, log, path, mapping, job)
+        done = import_log(log=log, out=path, **told)
         update_run_json(str(path), **{READ_FROM: str(log)})
         yield path, done
 
@@ -85,13 +84,9 @@ def found_in(done: Imported) -> str:
 
 
 def import_log(
-    framework: str,
-    log: Path,
-    out: Path | None = None,
-    mapping: Path | None = None,
-    job: int | None = None,
-    placement: str = "",
-) -> Imported:
+    framework: str, log: Path, out: Path | None = None, mapping: Path | None = None,
+    job: int | None = None, placement: str = "",
+) -> Imported:  # fmt: skip
     """Imports `log` (`-`: what comes in) into `out`, by default a new directory in `rltrace-runs/`;
     see `read_run`. No framework: the one that the log looks like; `placement`: the job's, where a
     log does not tell. Errors: `RltraceError`, and where a place is taken."""
@@ -118,22 +113,15 @@ def _told(path: Path, run: ImportedRun) -> Imported:
     )
     stages.update(word(span.stage) for span in spans if span.stage != Stage.STEP)
     return Imported(
-        path=str(path),
-        framework=run.framework,
-        framework_version=run.version,
-        trainer=run.trainer,
-        log=run.log.path,
-        kind=run.log.kind,
-        records=max(len(run.steps), len(timed)),
-        steps=len(timed),
-        first_step=min(timed, default=None),
-        last_step=max(timed, default=None),
-        spans=len(timed) + sum(stages.values()),
-        stages=dict(stages.most_common()),
+        path=str(path), log=run.log.path, kind=run.log.kind,
+        framework=run.framework, framework_version=run.version, trainer=run.trainer,
+        records=max(len(run.steps), len(timed)), steps=len(timed),
+        first_step=min(timed, default=None), last_step=max(timed, default=None),
+        spans=len(timed) + sum(stages.values()), stages=dict(stages.most_common()),
         is_placed=run.placed is not None,
         readings=sum(len(step.counters) for step in run.steps),
         not_logged=tuple(what if s is None else f"{word(s)}: {what}" for s, what in run.not_logged),
         notes=tuple(f"{target}: {detail}" for target, detail in run.notes),
         log_notes=run.log_notes,
         says=(*(f"skipped: {what}" for what in run.log.skipped), *run.log.notes),
-    )
+    )  # fmt: skip

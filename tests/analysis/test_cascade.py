@@ -240,6 +240,22 @@ def test_lost_tokens_are_the_useful_share(tmp_path: Path) -> None:
     assert product == pytest.approx(factor.ratio.value, rel=0.02)
 
 
+def test_the_answer_and_the_table_below_it_have_one_interval(tmp_path: Path) -> None:
+    def run(name: str, *lengths_s: float) -> Run:
+        ends = np.cumsum(lengths_s).tolist()
+        spans = [(what, end - length_s, end)
+                 for n, (length_s, end) in enumerate(zip(lengths_s, ends, strict=True))
+                 for what in (("step", n), Stage.TRAIN)]  # fmt: skip
+        return run_of(tmp_path / name, process("c", *spans))
+
+    runs = run("a", *[10, 9, 11, 10] * 3), run("b", *[13, 14, 12, 13] * 3)
+    answer, table = [*compare_section.sections(compare(*runs))][:2]
+    (step,) = (row for row in not_none(table.grid).rows if row[0] == "step")
+    assert step[1:4] == ("10.00", "13.00", "+30.0 %")
+    assert " to " in step[4]
+    assert f"10.0 → 13.0 s a step, {step[3]} ({step[4]})." in answer.lines[0]
+
+
 def test_what_is_measured_once_a_run_has_no_interval(tmp_path: Path) -> None:
     """The second run waits as long again after its last step as it worked."""
     driver = process("c", *turns(4, 5, 4, 5))

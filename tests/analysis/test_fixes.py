@@ -122,6 +122,16 @@ def test_what_changes_nothing_or_gains_nothing_for_what_it_costs_is_no_fix(
     assert moves_of(both).count("overlap generation with training") == 1
 
 
+def test_first_is_what_surely_gains_and_what_an_option_makes(tmp_path: Path) -> None:
+    driver = samples(job(rollout=5, reward=3, train=2), [5.0] + [1.0] * 7)
+    run = run_of(tmp_path, verdicts(driver, 8, lambda n, i: i % 2))
+    made = stating(run, {"adapter": "openrlhf"})
+    gaining = [fix for fix in summarize(made).verdict.fixes if fix.gains]
+    order = [(fix.may_lose, not fix.setting) for fix in gaining]
+    assert len({*order}) == 2
+    assert order == sorted(order)
+
+
 def test_what_shortens_all_of_generation_gains_more_than_its_tail_costs(tmp_path: Path) -> None:
     driver = samples(job(rollout=8, train=2), [8.0] + [3.0] * 7)
     found = summary_of(tmp_path, driver, predict=True)

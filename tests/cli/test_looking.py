@@ -79,6 +79,19 @@ def test_a_run_is_found_by_its_name_and_by_what_its_name_alone_begins_with(
     assert invoke("info", "x" * 5000).exit_code == 4
 
 
+def test_info_says_who_a_stuck_job_waited_for(run: Path) -> None:
+    since_ns = 1_796_000_000_000_000_000
+    culprit = {"kind": "dead", "who": "x", "role": "", "rank": 0, "host": "h", "pid": 7,
+               "says": "rollout 3 has died", "place": ""}  # fmt: skip
+    stuck = {"step": 3, "since_ns": since_ns, "seen_ns": since_ns, "certainty": 0, "usual_s": 1.0,
+             "culprit": culprit, "waiting": [], "not_it": [], "also": []}  # fmt: skip
+    told = {"what": "stuck", "target": str(since_ns), "detail": "it waits", "stuck": stuck}
+    (run / "problems" / "node-1.jsonl").write_text(json.dumps(told))
+    shown = invoke("info", run).output
+    assert "! stuck rollout 3 has died" in shown
+    assert str(since_ns) not in shown
+
+
 def test_info_counts_what_is_there(run: Path) -> None:
     found = json.loads(invoke("info", "--json", run).output)
     assert found["rows"]["spans"] == 15

@@ -52,6 +52,28 @@ def test_a_sweep_has_a_row_for_each_value_and_says_where_nothing_fits() -> None:
     assert invoke("plan", *shape, "--sweep", "gpus=16..64").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "values"),
+    [
+        ("gpus=3..60", [4, 8, 16, 24, 32, 48]),
+        ("gpus=19,23", [19, 23]),
+        ("gpus=5..7", [5, 6, 7]),  # there is none that is rented
+    ],
+)
+def test_a_range_of_gpus_is_of_whole_nodes_or_a_power_of_two_below(
+    asked: str, values: list[int]
+) -> None:
+    shape = ("--params", "1B", *SHAPE[2:])
+    points = json.loads(invoke("plan", *shape, "--sweep", asked, "--json").output)["points"]
+    assert [point["value"] for point in points] == values
+
+
+def test_a_swept_figure_is_rounded_as_others_are() -> None:
+    shown = invoke("plan", *SHAPE, "--sweep", "mean_tokens=1000..2000").output
+    assert "1,459" in shown
+    assert "1459" not in shown
+
+
 TRIAGE_7B = ("triage", "--rollout", 1, "--params", "7B", "--gpus", 4, "--gpu", "H100")
 
 
@@ -181,6 +203,8 @@ def test_a_log_is_told_its_placement(tmp_path: Path) -> None:
     assert invoke("whatif", untold, "--json").exit_code == CANNOT_TELL
     found = json.loads(invoke("whatif", told, "--json").output)
     assert found["before"]["placement"] == "colocated"
+    report = invoke("report", log, "--as", "verl", *placed, "--json").output
+    assert json.loads(report[report.index("{") :])["composition"]["placement"] == "colocated"
     # A log does not tell how many devices there are: they are parts of one pool.
     assert any(one["levers"][0] == "placement=async" for one in found["predictions"])
 

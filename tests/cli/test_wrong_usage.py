@@ -38,6 +38,7 @@ from tests.cli.conftest import typed
         ("wrap --hook nonsense -- true", "nonsense"),
         ("wrap --hook a.b:c=no-such-stage -- true", "no-such-stage"),
         ("wrap --hook 'a b:c=train' -- true", "a b:c"),
+        ("wrap --hook m:f=train --hook m:f=rollout -- true", "m:f"),
         ("wrap --out '' -- true", "--out"),
         ("query", "--list"),
         ("query RUN", "RUN"),

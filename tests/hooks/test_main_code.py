@@ -214,7 +214,7 @@ def test_a_process_tells_which_hooks_are_in_place(job: RunJob, tmp_path: Path) -
             import loop
     """
     hooks = ("__main__:generate=rollout", "__main__:never=train", "loop:Learner.train=train")
-    hooks += ("__main__:nowhere=train",)
+    hooks += ("__main__:nevr=train",)
     for words, placed in (([], 1), (["x"], 2)):
         done = job(PY, "script.py", *words, program=program, hooks=hooks)
         assert done.processes, done.err
@@ -222,6 +222,7 @@ def test_a_process_tells_which_hooks_are_in_place(job: RunJob, tmp_path: Path) -
         told = "".join(x for x in done.err.splitlines() if "never put in place" in x)
         assert "__main__:never" in told
         assert ("loop:Learner.train" in told) is (placed == 1)
-        assert [p["target"] for p in done.problems] == ["__main__:nowhere"]
+        assert [p["target"] for p in done.problems] == ["__main__:nevr"]
+        assert done.problems[0]["detail"] == "no nevr in script.py (did you mean never?)"
         done.run_path.rename(tmp_path / f"run-{placed}")  # its agent may write for a second yet
     assert "hooks" not in job(PY, "script.py", program=program).processes[0]

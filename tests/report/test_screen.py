@@ -16,6 +16,7 @@ from rich.console import Console
 from rltrace import open_run
 from rltrace.testing.handmade_runs import process, run_of, turns
 from rltrace.testing.inside.analysis import RunAnalysis, Summary, summarize
+from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.report import screen
 from rltrace.testing.inside.run import in_short, wrap
 from tests.cli.conftest import invoke
@@ -53,14 +54,30 @@ def test_however_much_there_is_to_say_it_is_one_screen(summary: Summaries) -> No
         assert len(shown(many, width)) <= screen.MOST_LINES
 
 
-def test_figures_of_a_fix_never_touch(summary: Summaries) -> None:
+def test_what_to_change_breaks_no_option_cuts_no_risk_and_keeps_its_columns_apart(
+    summary: Summaries,
+) -> None:
     found = summary("colocated")
-    (best, *_) = [fix for fix in found.verdict.fixes if fix.gain is not None]
-    assert best.gain is not None
-    verdict = replace(found.verdict, fixes=(replace(best, gain=replace(best.gain, value=1.097)),))
-    steps = replace(found.steps, step_s=replace(found.steps.step_s, mean=136.0))
-    text = "\n".join(shown(replace(found, steps=steps, verdict=verdict), 80))
-    assert re.search(r"2 min 16 → 2 min 4 s [+-]\d", text)
+    option = "actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config.num_tokens=5"
+    gain, risk = Estimate(1.001, 1.03, 11.0), " ".join(f"word{n}" for n in range(40))
+    fix = replace(found.verdict.fixes[0], setting=option[:-2], value=5, printed=option, now=None,
+                  risk=risk, gain=gain, goodput_gain=gain)  # fmt: skip
+    steps = replace(found.steps, step_s=replace(found.steps.step_s, mean=3512.0))
+    one = replace(found, steps=steps, verdict=replace(found.verdict, fixes=(fix,)))
+    lines = shown(one, 80)
+    assert len([line for line in lines if option in line]) == 2  # in "Try first" and in the list
+    assert risk in " ".join(" ".join(lines).split())
+    assert re.search(r"3,510 → 3,410 s  +\+3 % \(\+0 to \+1000\)  +\w", "\n".join(lines))
+
+
+@pytest.mark.parametrize(("low", "may_lose"), [(0.68, True), (0.99, False), (1.05, False)])
+def test_what_may_lose_is_no_first_advice(summary: Summaries, low: float, may_lose: bool) -> None:
+    found = summary("colocated")
+    fix = replace(found.verdict.fixes[0], goodput_gain=Estimate(low, 1.3, 1.92))
+    lines = shown(replace(found, verdict=replace(found.verdict, fixes=(fix,))), 100)
+    tries = [line for line in lines if line.startswith("  Try ")]
+    assert len(tries) == 1
+    assert ("Try first" not in tries[0]) == ("may be slower" in tries[0]) == may_lose
 
 
 def test_it_has_the_wall_its_cost_and_the_time_of_each_stage(tmp_path: Path) -> None:

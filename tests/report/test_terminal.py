@@ -112,7 +112,7 @@ def test_figures_of_whole_generations_say_which_steps_they_are_of(tmp_path: Path
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("empty", ["no stage was seen", "no event was recorded.", "None can be told"]),
+        ("empty", ["no Python process was traced", "no event was recorded.", "None can be told"]),
         ("no steps", ["of the whole run"]),
         ("crashed", ["the job failed (exit code 1)", "torn-file (", "aligned within"]),
         (

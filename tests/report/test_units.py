@@ -50,6 +50,13 @@ def test_what_is_not_finite_is_said(show: Callable[[float], str], value: float) 
     assert show(value) == "not finite"
 
 
+def test_before_and_after_are_in_the_unit_of_the_longer_one() -> None:
+    told = (0.678, 0.513), (0.95, 1.2), (136.2, 103.4), (2e-5, 0.004), (math.nan, 2.0)
+    assert [units.before_after(*both) for both in told] == [
+        "678 → 513 ms", "0.950 → 1.20 s", "136 → 103 s", "0.0200 → 4.00 ms", "– → 2.00 s",
+    ]  # fmt: skip
+
+
 def test_plurals() -> None:
     assert units.plural(1, "step") == "1 step"
     assert units.plural(3, "process") == "3 processes"

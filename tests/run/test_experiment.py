@@ -23,6 +23,7 @@ from rltrace.testing.handmade_runs import process, run_of, stating
 from rltrace.testing.inside.analysis import WRAP_SYNC, Interval, Pace, compare, trial
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.analysis import stated_settings as settings_of
+from rltrace.testing.inside.report import compare_section
 from rltrace.testing.inside.run import Change, change_of_fix, change_of_words, make_run
 from rltrace.testing.inside.trace import (
     RltraceError,
@@ -213,10 +214,14 @@ def test_runs_without_useful_tokens_have_no_gain_in_them(metric: str) -> None:
     assert trial((), "step", None).answer == "cannot tell"
 
 
-def test_gains_as_shares_of_the_cost() -> None:
-    found = trial(((pace(2.0), pace(1.0)),) * 3, "step", Estimate(1.6, 2.0, 2.5))
-    assert found.saved == Interval(0.5, 0.5, 0.5)
-    assert found.predicted_saved == Interval(0.5, 0.375, 0.6)
+def test_a_gain_is_a_ratio_of_rates_as_the_report_has_it() -> None:
+    predicted = Estimate(1.6, 2.0, 2.5)
+    found = trial(((pace(2.0), pace(1.0)),) * 3, "step", predicted)
+    assert found.gain == Interval(2.0, 2.0, 2.0)
+    (line,) = compare_section.expected(predicted, "step")
+    assert line == "predicted: +100 % (+60 to +150) steps a second"
+    lines = " ".join(compare_section.experiment("a change", found).lines)
+    assert "Measured: +100.0 % steps a second (3 pairs). Predicted: +100 % (+60 to +150)." in lines
     rates = trial(((pace(1.0, 100), pace(1.0, 300)),) * 2, "goodput", None)
     assert rates.gain.value == pytest.approx(3.0)
 

@@ -181,9 +181,10 @@ def lost(analysis: RunAnalysis) -> Iterator[Said]:
 @alarm("failed process", "a process failed")
 def failed(analysis: RunAnalysis) -> Iterator[Said]:
     """Processes that ended as nobody of the job had asked. It is grave where the job went on
-    without one for longer than usual steps; `crash` is of the job's own process."""
+    without one for longer than usual steps; `crash` is of the job's own process. A job that ended
+    well may kill at its end what is idle."""
     run = analysis.run
-    ends = read_ends(run.path, run.processes)
+    ends, well = read_ends(run.path, run.processes), run.meta.get("exit_code") == 0
     excepted = [problem for problem in run.problems if problem.get("what") == PROCESS_FAILED]
     errors = {str(one.get("who")): f"failed: {one.get('detail')}" for one in excepted}
     at_work = {s.process: s for s in analysis.activity.open_spans if s.stage not in _NO_HANG}
@@ -202,7 +203,7 @@ def failed(analysis: RunAnalysis) -> Iterator[Said]:
             yield note(f"{says}, and was started again")
         elif left_ns > STALL_TIMES * usual_ns:
             yield grave(f"{says}; the job went on without it for {left_ns / 1e9:.0f} s")
-        else:
+        elif error or end.why or inside or not (well and end.signal == signal.SIGKILL):
             yield note(says)
 
 

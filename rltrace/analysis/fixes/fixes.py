@@ -84,15 +84,13 @@ class Fix:
         return f"{self.move} ({self.size})" if self.size and not stated else self.move
 
     @property
-    def worth(self) -> float:
-        """Predicted gain in goodput for the effort, by which fixes are ranked; 0: unknown."""
-        gain = self.goodput_gain
-        return 0.0 if gain is None else (gain.value - 1) / self.effort
-
-    @property
     def gains(self) -> bool:
         """Whether it is predicted to gain more than next to nothing."""
         return self.goodput_gain is not None and self.goodput_gain.value > _GOOD
+
+    @property
+    def may_lose(self) -> bool:
+        return self.goodput_gain is not None and self.goodput_gain.may_lose
 
     @property
     def idle(self) -> bool:
@@ -108,8 +106,9 @@ class Fix:
 
 
 def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) -> tuple[Fix, ...]:
-    """All moves against the walls that bind: those with a predicted gain first, then those that
-    nothing predicts, then those that gain nothing. Left out is what changes a stage that was not
+    """All moves against the walls that bind: those with a predicted gain first (of these what may
+    lose is last, and what no option makes behind what one does), then those that nothing predicts,
+    then those that gain nothing. Left out is what changes a stage that was not
     seen, what the run has already, an option that it lacks where it states all, and what another
     framework's setting makes and nothing predicts (but where the replay is off the run)."""
     job = known_job(analysis.run)
@@ -141,9 +140,11 @@ def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) ->
         if fix and (fix.setting or fix.goodput_gain is not None or by_hand):
             found.setdefault((fix.move, fix.setting, fix.lever), fix)
 
-    def order(fix: Fix) -> tuple[int, float, int]:
-        rank = 1 if fix.goodput_gain is None else 2 * (not fix.gains)
-        return rank, -fix.worth, fix.effort
+    def order(fix: Fix) -> tuple[float, ...]:
+        if fix.goodput_gain is None:
+            return 1, fix.effort
+        worth = (fix.goodput_gain.value - 1) / fix.effort
+        return 2 * (not fix.gains), fix.may_lose, not fix.setting, -worth, fix.effort
 
     return tuple(sorted(found.values(), key=order))
 

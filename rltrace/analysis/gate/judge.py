@@ -25,7 +25,7 @@ from rltrace.analysis.gate.paired_steps import FEWEST, Panel, RunSeries, panel_o
 from rltrace.analysis.gate.regression import MISS, TAU, Change, holm, needed
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.summary import Verdict, verdict
-from rltrace.analysis.walls.wall import LIKELY
+from rltrace.analysis.walls.wall import HOW_SURE, LIKELY
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.read.run import OpenedRun
 
@@ -226,7 +226,8 @@ def _of_wall(wanted: str, verdicts: tuple[Verdict, ...]) -> tuple[str, str]:
     one = other[0]
     if one.first is not None:
         sure = all(each.first is not None and each.confidence == LIKELY for each in other)
-        says = f"the wall is {' and '.join(w.name for w in one.binding)} ({one.confidence})"
+        how = HOW_SURE[one.confidence]
+        says = f"the wall is {' and '.join(w.name for w in one.binding)} ({how})"
         return m.REGRESSION if sure else m.UNSURE, says
     if one.balanced:
         return m.REGRESSION, "there is no wall: the run is balanced"

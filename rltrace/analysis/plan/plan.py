@@ -145,8 +145,9 @@ class Point:
     refused: str
 
 
-def asked(text: str) -> tuple[str, list[float]]:
-    """`gpus=16..256` (a dozen, by logarithm or from 0), `gpus=16,32` -> what, its values."""
+def asked(text: str, tables: Tables) -> tuple[str, list[float]]:
+    """`gpus=16..256` (a dozen, by logarithm or from 0; GPUs as nodes have them), `gpus=16,32` ->
+    what, its values."""
     what, _, given = text.partition("=")
     values: list[float] = []
     with suppress(ValueError):  # no numbers
@@ -154,6 +155,10 @@ def asked(text: str) -> tuple[str, list[float]]:
             low, high = map(float, given.split(".."))
             if 0 <= low < high < math.inf:
                 values = (np.geomspace if low else np.linspace)(low, high, 12).tolist()
+                if what == "gpus":
+                    node = counted(str(tables.get("gpus", {}).get("kind", "")))[1].node
+                    in_nodes = (_in_nodes(value, node) for value in values)
+                    values = [one for one in in_nodes if low <= one <= high] or values
         else:
             values = [float(value) for value in given.split(",")]
     known = packaged("inputs")["sweep"]
@@ -163,6 +168,11 @@ def asked(text: str) -> tuple[str, list[float]]:
     if what in ("gpus", "lag") or is_whole(*known[what]):
         values = list(dict.fromkeys(float(round(value)) for value in values))
     return what, values
+
+
+def _in_nodes(gpus: float, node: int) -> float:
+    """The nearest number of GPUs that is rented: whole nodes, or a power of two below one."""
+    return node * round(gpus / node) if gpus >= node else 2.0 ** round(math.log2(max(1.0, gpus)))
 
 
 def sweep(

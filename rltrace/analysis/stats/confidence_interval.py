@@ -89,6 +89,11 @@ class Estimate:
         """Whether a gain is none, to the percent."""
         return round(100 * (self.value - 1)) <= 0
 
+    @property
+    def may_lose(self) -> bool:
+        """Whether a gain may be a loss, of more than next to nothing."""
+        return self.low < 0.98
+
     def times(self, factor: float) -> Estimate:
         return Estimate(self.low * factor, self.value * factor, self.high * factor)
 

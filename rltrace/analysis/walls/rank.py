@@ -11,6 +11,7 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import idle_share
+from rltrace.trace.job_devices import AGENT
 from rltrace.trace.vocabulary import Stage, word
 
 BINDS = 0.1
@@ -21,6 +22,7 @@ _HOOKS = (
     "the functions of the job, by your own names: `rltrace wrap --hook __main__:generate=rollout "
     "--hook __main__:update=train -- {}` (`rltrace doctor` says which of a framework's resolved)"
 )
+_WRAPPED = "`rltrace wrap` right before `python`, inside its container or ssh (`rltrace doctor`)"
 _TRACED = "a traced run: the log has no time of any stage"
 _RECURS = "steps that hold all that recurs"
 _ROOM = "room on the disk for the whole run"
@@ -69,6 +71,8 @@ def rank(analysis: RunAnalysis) -> Ranking:
         return Ranking(shown, None, (), w.CANNOT_TELL, False, because, would_tell, ())
 
     steps, run = analysis.steps, analysis.run
+    if not (run.meta.get("imported") or any(one.role != AGENT for one in run.processes)):
+        return nothing("no Python process was traced", _WRAPPED)
     if not analysis.stages:
         command = shlex.join(map(str, run.meta.get("command") or ["python", "train.py"]))
         would_tell = _TRACED if run.meta.get("imported") else _HOOKS.format(command)

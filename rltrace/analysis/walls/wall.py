@@ -32,6 +32,7 @@ FEWEST_STEPS = 3
 ALIKE = 0.05  # walls whose costs differ by less than this part of the step bind together
 
 LIKELY, WEAK, CANNOT_TELL = "likely", "weak", "cannot tell"
+HOW_SURE = {LIKELY: LIKELY, WEAK: "maybe", CANNOT_TELL: CANNOT_TELL}  # as people are told
 
 SAY_STEPS = "`--hook module:function=step`, or `rltrace.step(n)` in the loop"
 """What a run without any step lacks. A longer one would have none either."""

@@ -15,7 +15,7 @@ from operator import ge
 from rltrace.analysis.stats.confidence_interval import Z95, Estimate
 from rltrace.analysis.whatif.levers import LEVERS, Lever, NotApplicable, Untold, lever
 from rltrace.analysis.whatif.replay import Replay, crowded, merged, replay
-from rltrace.analysis.whatif.workload import OVERLAPPING, Constants, StepWorkload, table
+from rltrace.analysis.whatif.workload import OVERLAPPING, Constants, StepWorkload, number_of, table
 from rltrace.trace.errors import CANNOT_TELL, RltraceError
 
 _Move = tuple[Lever, str]  # with its value
@@ -100,7 +100,10 @@ def ranked(source: Source) -> tuple[tuple[Prediction, ...], dict[str, str]]:
     all. Errors: `OffTheRun` as for `predict`."""
     found: list[Prediction] = []
     untold, known = {}, _once(source)
+    now = known(Constants())
     for name, value in ((name, value) for name, one in LEVERS.items() for value in one.tries):
+        if getattr(now, name, None) == number_of(value):
+            continue  # as it is
         try:
             one = _predicted(known, [(name, value)])
             # What changes the order of a job, and no stage, is the same if its figures are.

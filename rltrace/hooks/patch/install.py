@@ -29,6 +29,7 @@ from rltrace.hooks.patch.wrapping import (
     static_attribute,
 )
 from rltrace.hooks.recorder import problem
+from rltrace.trace.errors import did_you_mean
 from rltrace.trace.job_exceptions import contained, from_outside
 from rltrace.trace.read.framework_figure import satisfies
 
@@ -170,14 +171,17 @@ class Installation:
         if id(hook) in self._users and os.environ.get("LOCAL_RANK", "0") == "0":
             recording.to_stderr(f"--hook {hook.target}={stage} cannot be put in place: it {why}")
 
-    def missing(self, hook: Hook, looked_for: str) -> None:
-        """Tells that a hook has no target, unless another of its targets may still come."""
+    def missing(self, hook: Hook, looked_for: str, known: Iterable[str] = ()) -> None:
+        """Tells that a hook has no target, unless another of its targets may still come; of a
+        user's what is `known` that is called alike."""
         if id(hook) in self._resolved or hook.optional:
             return
         if any(name not in sys.modules and may_exist(name) for name, _ in hook.targets):
             return
-        stage = hook.stage_word
-        problem("hook-missing", target=hook.target, stage=stage, detail=f"no {looked_for}")
+        leaf = looked_for.partition(" ")[0].rpartition(".")[2]
+        near = did_you_mean(leaf, *known) if id(hook) in self._users else ""
+        said = {"stage": hook.stage_word, "detail": f"no {looked_for}{near}"}
+        problem("hook-missing", target=hook.target, **said)
 
     def _imported(self, hook: Hook, framework: str, qualname: str, module: Any) -> None:
         if not satisfies(self._version_of(framework), hook.versions):
@@ -205,7 +209,7 @@ class Installation:
                 self.patch(owner, leaf, hook)
             return
         if not any(_is_there(*target) for target in hook.targets):
-            self.missing(hook, looked_for)
+            self.missing(hook, looked_for, getattr(owner, "__dict__", ()))
 
     def _version_of(self, framework: str) -> str:
         if framework and not self._versions.get(framework):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import builtins
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -58,9 +59,11 @@ def _compile_script(path: str) -> CodeType | None:
     if path.endswith(boot.RAY_WORKER):  # a child that an actor spawned runs its parent's script
         return None
     with open(path, "rb") as file:
-        code, wanted = _compiled(file.read(), path, {"__main__"})
+        source = file.read()
+    code, wanted = _compiled(source, path, {"__main__"})
     for name, hook in wanted:
-        boot.installation().missing(hook, f"{name} in {os.path.basename(path)}")
+        known = (found[1].decode() for found in re.finditer(rb"\bdef (\w+)", source))
+        boot.installation().missing(hook, f"{name} in {os.path.basename(path)}", known)
     return code
 
 

@@ -62,10 +62,11 @@ def _shown(text: str) -> str:
 
 
 def wrapped(text: str, width: int, first: str = "", later: str = "") -> list[str]:
-    """Lines of at most `width` characters. A number and its unit stay on one line."""
+    """Lines of at most `width` characters. A number and its unit stay on one line, and no word is
+    broken: it may be an option to be copied."""
     together = re.sub(r"(?<=\d) (?=[%$a-zµA-Z])", _NO_BREAK, _shown(text))
     lines = wrap(together, width, initial_indent=first, subsequent_indent=later,
-                 break_on_hyphens=False)  # fmt: skip
+                 break_long_words=False, break_on_hyphens=False)  # fmt: skip
     return [line.replace(_NO_BREAK, " ") for line in lines]
 
 

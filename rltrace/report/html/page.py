@@ -125,7 +125,8 @@ def _try_first(summary: Summary) -> Html:
     best = best_fix(summary.verdict)
     if summary.verdict.alarms or best is None:
         return NOTHING
-    title = tag("p", tag("b", "Try first: "), prose(best.sized), class_="label")
+    lead = tag("b", f"{verdict_section.try_words(best.goodput_gain)}: ")
+    title = tag("p", lead, prose(best.sized), class_="label")
     effect = tag("p", sentence(f"predicted: {screen.effect(summary, best)}"), class_="effect")
     if not best.setting:
         return tag("div", title, effect, class_="try")
@@ -166,7 +167,7 @@ def walls_part(verdict: Verdict) -> Html:
         low, high = (cost.share if math.isnan(x) else x for x in (cost.low, cost.high))
         drawn = drawing.interval(ends, low, cost.share, high, css) if cost.known else NOTHING
         mood = {LIKELY: "sure", CANNOT_TELL: "open"}.get(wall.confidence, "unsure")
-        sure = tag("span", wall.confidence, class_=f"chip {mood}")
+        sure = tag("span", cells[3], class_=f"chip {mood}")
         return cells[0], _drawn(drawn, cells[1]), cells[2], sure
 
     return parts.of_section("walls", parts.with_rows(verdict_section.walls_section(verdict), row))

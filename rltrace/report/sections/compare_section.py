@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import astuple
 
 from rltrace.analysis import compare
 from rltrace.analysis.compare import Comparison, Trial
@@ -14,6 +15,7 @@ from rltrace.analysis.stats.confidence_interval import Estimate, Interval
 from rltrace.report import units
 from rltrace.report.layout import Section, brief, listed, numbers, raised, table
 from rltrace.report.sections import gate_section
+from rltrace.report.sections.verdict_section import gain_words
 from rltrace.trace.errors import ANSWER_IS_NO, CANNOT_TELL, OK
 from rltrace.trace.safe_text import visible
 
@@ -37,8 +39,8 @@ def sections(found: Comparison, names: tuple[str, str] = ("before", "after")) ->
     ]
     yield Section(title, (*alarms, *_answer(found)))
     if found.stages:
-        whole = found.difference_s
-        step = found.before_s, found.after_s, whole, whole.over(found.before_s)
+        share = Interval(*(end - 1 for end in astuple(found.step_ratio)))  # as the answer has it
+        step = found.before_s, found.after_s, found.difference_s, share
         stages = gate_section.of_stages([StageChange("step", *step), *found.stages], _RUNS)
         one, other = found.steps
         means = f"Means of {one} and {other} steady steps."
@@ -68,11 +70,12 @@ def _answer(found: Comparison) -> Iterator[str]:
         elif found.stages:
             yield "No single stage clearly made most of it."
     if found.rate_ratio.known:
-        yield f"Goodput, useful tokens a second: {gate_section.percent(found.rate_ratio)}."
+        rate = gate_section.percent(found.rate_ratio)
+        yield f"Goodput of the steady steps, useful tokens a second: {rate}."
     if (factor := found.factor) is not None:
         changed = gate_section.percent(factor.ratio)
         once = f" ({gate_section.ONCE})" if factor.once else ""
-        yield f"Of its factors, {factor.name} changed most: {changed}{once}."
+        yield f"Of its factors over whole runs, {factor.name} changed most: {changed}{once}."
     if math.isnan(found.work_ratio.value):
         if not any(found.no_rollout):
             yield "No tokens were recorded, so nothing tells more work from slower work."
@@ -118,9 +121,9 @@ EXIT_CODES |= dict.fromkeys((compare.REFUTED, compare.LOSES, compare.NO_GAIN), A
 EXIT_CODES[compare.UNDECIDED] = CANNOT_TELL
 
 _OF = {
-    compare.STEP: "of a step's time",
-    compare.FRESHNESS: "of the time for a step's worth of fresh samples",
-    compare.GOODPUT: "of the time for a useful, fresh token",
+    compare.STEP: "steps a second",
+    compare.FRESHNESS: "fresh samples a second",
+    compare.GOODPUT: "useful, fresh tokens a second",
 }
 
 
@@ -128,8 +131,7 @@ def expected(predicted: Estimate | None, metric: str) -> Iterator[str]:
     if predicted is None:
         yield "no gain is predicted"
     else:
-        low, high = sorted((1 - 1 / predicted.low, 1 - 1 / predicted.high))
-        yield f"predicted: the change saves {_range(low, high)} {_OF[metric]}"
+        yield f"predicted: {gain_words(predicted)} {_OF[metric]}"
 
 
 def experiment(name: str, found: Trial) -> Section:
@@ -141,15 +143,10 @@ def experiment(name: str, found: Trial) -> Section:
     rates = ("before, tokens/s", 76), ("after, tokens/s", 76)
     grid = table(rows, "pair", *numbers("before", "after", *rates))
     notes = ("Means of steady steps; tokens are useful ones, weighted by freshness.",)
-    ends = gate_section.interval_beside(found.saved, units.share, "95 % ")
-    saved, pairs = units.share(found.saved.value), units.plural(len(found.pairs), "pair")
-    measured = f"Measured: the change saves {saved}{ends} {_OF[found.metric]} ({pairs})."
-    lines = [f"{raised(found.because)}.", measured]
-    if (predicted := found.predicted_saved) is not None:
-        lines.append(f"Predicted: {_range(predicted.low, predicted.high)}.")
+    ends = gate_section.interval_beside(found.gain, gate_section.change, "95 % ")
+    gain, pairs = gate_section.change(found.gain.value), units.plural(len(found.pairs), "pair")
+    lines = [f"{raised(found.because)}.", f"Measured: {gain}{ends} {_OF[found.metric]} ({pairs})."]
+    if found.predicted is not None:
+        lines.append(f"Predicted: {gain_words(found.predicted)}.")
     title = f"Experiment: {name}: {found.answer}"
     return Section(title, tuple(lines), grid, notes if rows else ())
-
-
-def _range(low: float, high: float) -> str:
-    return units.between(units.share(low), units.share(high))

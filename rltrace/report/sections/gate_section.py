@@ -99,7 +99,7 @@ def _would_tell(one: metrics.Finding) -> Iterator[str]:
         (one.more_baselines, "run", " in the baseline"),
     )
     if said := [f"{units.plural(n, what)} more{where}" for n, what, where in ways if n]:
-        yield f"What would tell: {listed(said)}."
+        yield f"What would tell, with noise as it is: {listed(said)}."
 
 
 def _grid(found: metrics.Judgement) -> Grid | None:

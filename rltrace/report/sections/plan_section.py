@@ -11,7 +11,7 @@ from rltrace.analysis.plan.plan import Plan, PlanRow, Point
 from rltrace.analysis.plan.triage import First, Triage
 from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, bar, labelled, numbers, table
-from rltrace.report.sections.verdict_section import gain_words
+from rltrace.report.sections.verdict_section import gain_words, try_words
 from rltrace.report.sections.whatif_section import wall_line
 from rltrace.trace.vocabulary import Stage, word
 
@@ -66,9 +66,9 @@ def _answer(found: Plan, advice: Advice) -> Section:
 def _first(one: First | None) -> Iterator[str]:
     if one is not None:
         lever = f" ({one.lever})" if one.lever else ""
-        found = one.prediction
-        gain = "" if found is None else f": goodput {gain_words(found.goodput_gain)}"
-        yield f"Try first: {one.move}{lever}{gain}. {one.risk}"
+        found = one.prediction.goodput_gain if one.prediction else None
+        gain = "" if found is None else f": goodput {gain_words(found)}"
+        yield f"{try_words(found)}: {one.move}{lever}{gain}. {one.risk}"
 
 
 def _stages(found: Plan, full: bool) -> Section:
@@ -141,15 +141,16 @@ def swept(points: Sequence[Point], what: str) -> Section:
     """A sweep as a table: value, best placement and its wall; below it why a value has none."""
     placed = [(point, point.row) for point in points if point.row is not None]
     rates = [row.useful_tokens_per_device_s for _, row in placed]
-    rows = ((f"{point.value:g}", *_placed(row), point.wall) for point, row in placed)
-    title = f"{what} from {points[0].value:g} to {points[-1].value:g}"
+    rows = ((units.count(point.value), *_placed(row), point.wall) for point, row in placed)
+    first, last = (units.count(point.value) for point in (points[0], points[-1]))
+    title = f"{what} from {first} to {last}"
     if rates:
         best, row = placed[rates.index(max(rates))]
-        title += f": most tokens per GPU at {best.value:g} ({row.name})"
+        title += f": most tokens per GPU at {units.count(best.value)} ({row.name})"
     columns = ("best placement", TableColumn("GPUs", least_width=90))
     figures = numbers("step", "tokens/s/GPU", "tokens/$")
     grid = table(rows, *numbers(what), *columns, *figures, "wall")
-    notes = (f"{point.value:g}: {point.refused}." for point in points if point.row is None)
+    notes = (f"{units.count(one.value)}: {one.refused}." for one in points if one.row is None)
     return Section(title, (), grid, tuple(notes))
 
 

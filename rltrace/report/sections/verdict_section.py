@@ -15,7 +15,7 @@ from rltrace.analysis.fixes.fixes import Fix
 from rltrace.analysis.stats.confidence_interval import Estimate
 from rltrace.analysis.summary import Summary, Verdict
 from rltrace.analysis.walls.learner import IN_PHASE, UPDATE, UPDATE_BYTES
-from rltrace.analysis.walls.wall import LIKELY, WEIGHTS, Figure, Wall, stages_of
+from rltrace.analysis.walls.wall import HOW_SURE, LIKELY, WEIGHTS, Figure, Wall, stages_of
 from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, listed, lowered, numbers, raised, table
 from rltrace.trace.errors import RltraceError
@@ -45,7 +45,7 @@ def walls_section(verdict: Verdict) -> Section:
         known = cost.known and not math.isnan(cost.low)
         interval = f"{units.share(cost.low)} to {units.share(cost.high)}" if known else ""
         share = units.share(cost.share) if cost.known else units.UNKNOWN
-        rows.append((wall.name, share, interval, wall.confidence))
+        rows.append((wall.name, share, interval, HOW_SURE[wall.confidence]))
     grid = table(rows, "wall", *numbers("costs", "95 % CI"), "how sure")
     return Section(_WALLS, (), grid, (*_evidence(verdict), *_unknown(unknown)))
 
@@ -141,7 +141,7 @@ def _fix_notes(verdict: Verdict, run: str) -> Iterator[str]:
     else:
         can_try = bool(run) and any(fix.setting for fix in verdict.fixes)
         tries = f" `rltrace experiment {run} --fix N` tries the Nth." * can_try
-        yield f"Each gain is for that fix alone. The order is by gain and effort.{tries}"
+        yield f"Each gain is for that fix alone. What surely gains by an option is first.{tries}"
     for number, fix in enumerate(verdict.fixes, 1):
         yield f"{number}. Risk: {lowered(fix.risk)} Watch {fix.watch}."
 
@@ -228,8 +228,8 @@ def sentences(summary: Summary) -> Iterator[str]:
     elif found.first is None:
         lead = "Other work" if found.other_work else "The wall cannot be told"
         yield f"{lead}: {found.because}."
-        command = "" if summary.stages else suggested(summary.run.path)
-        if command:
+        unnamed = summary.run.processes and not summary.stages
+        if unnamed and (command := suggested(summary.run.path)):
             yield f"{TYPE_THIS}{command}"
         elif found.would_tell:
             yield f"What would tell: {listed(found.would_tell)}."
@@ -253,9 +253,16 @@ def what_is_wrong(health: Health) -> str:
 
 
 def best_fix(found: Verdict) -> Fix | None:
-    """The best fix, of those that can be set here if any can."""
-    gain = [fix for fix in found.fixes if fix.gains and fix.worth > 0]
-    return next(iter([*(fix for fix in gain if fix.setting), *gain]), None)
+    """The first of all, where it gains."""
+    return next((fix for fix in found.fixes if fix.gains), None)
+
+
+MAY_LOSE = " (may be slower)"
+
+
+def try_words(gain: Estimate | None) -> str:
+    """What may gain or lose is no first advice."""
+    return f"Try{MAY_LOSE if gain and gain.may_lose else ' first'}"
 
 
 def _walls(summary: Summary) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,28 @@ def test_a_process_that_fell_silent_while_the_job_went_on(
     found = health_of(run_of(tmp_path, driver, worker, waits))
     assert kinds(found) == [("lost process", ALARM)]
     assert found.alarms[0].says.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("code", "ends_s", "signal", "told"),
+    [
+        (0, 5, 9, []),
+        (0, 5, 11, [("failed process", NOTE)]),  # nobody ends a child so
+        (0, -1, 9, [("failed process", NOTE)]),  # it was at work
+        (1, 5, 9, [("crash", ALARM), ("failed process", NOTE)]),
+    ],
+)
+def test_what_a_job_kills_at_its_end_has_not_failed(
+    tmp_path: Path, code: int, ends_s: float, signal: int, told: list[tuple[str, str]]
+) -> None:
+    worker = process("rollout", *((Stage.ROLLOUT, 10 * n, 10 * n + 5) for n in range(5)),
+                     (Stage.ROLLOUT, 50, 50 + ends_s if ends_s > 0 else -1))  # fmt: skip
+    run = run_of(tmp_path, process("driver", *steps(*[10] * 6)), worker, exit_code=code)
+    driver, child = run.processes
+    (run.path / "ends").mkdir(exist_ok=True)
+    line = {"pid": child.pid, "signal": signal, "asked": False, "monotonic_ns": 2**62}
+    (run.path / "ends" / f"{driver.who}.jsonl").write_text(json.dumps(line))
+    assert kinds(health_of(run)) == told
 
 
 def test_one_step_and_nothing_at_all_are_no_reason_for_an_alarm(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ STEP_S = {ROLLOUT: "spans of stage step"}
         ),
         pytest.param([process("driver", *FAILS, (Stage.ROLLOUT, 0, 5))], {}, "", STEP_S,
                      ("no complete step", "why that step does not end"), id="every step failed"),
-        pytest.param([], {}, "", dict.fromkeys(wall_names(), ""), ("no stage was seen", "doctor"),
+        pytest.param([], {}, "", dict.fromkeys(wall_names(), ""), ("no Python", "doctor"),
                      id="nothing"),
     ],
 )  # fmt: skip
@@ -179,8 +179,11 @@ def test_a_log_of_durations_does_not_tell_what_ran_at_once(tmp_path: Path) -> No
 
 def test_hooks_are_asked_after_where_a_run_without_stages_had_any(tmp_path: Path) -> None:
     log = {"trainer": "", "kind": "console log"}
-    traced = summary_of(tmp_path / "a", predict=True).verdict
+    traced = summary_of(tmp_path / "a", process("driver"), predict=True).verdict
+    untraced = summary_of(tmp_path / "c", predict=True).verdict
     imported = summary_of(tmp_path / "b", imported=log, predict=True).verdict
     assert traced.because == imported.because == "no stage was seen"
+    assert untraced.because == "no Python process was traced"
     assert "--hook" in " ".join(traced.would_tell)
+    assert "--hook" not in " ".join(untraced.would_tell)
     assert "--hook" not in " ".join(imported.would_tell)

@@ -301,6 +301,16 @@ def test_the_ranked_table_has_the_best_first_and_only_what_applies() -> None:
     assert not moved & {"reward_parallel", "env_latency", "lag_bound", "rollout_workers", "sync"}
 
 
+def test_the_ranked_table_has_nothing_that_is_so_already() -> None:
+    file = told("async", stages={"rollout": 60, "train": 30}, devices={"rollout": 8, "train": 8})
+    now = file.workload(Constants()).lag_bound
+    found, untold = ranked(file.workload)
+    tried = {*untold, *(lever for one in found for lever in one.levers)}
+    assert f"{now:g}" in LEVERS["lag_bound"].tries
+    assert any(one.startswith("lag_bound=") for one in tried)
+    assert f"lag_bound={now:g}" not in tried
+
+
 @pytest.mark.parametrize(
     ("lever", "value", "why"),
     [

@@ -3,10 +3,10 @@
     python -m benchmarks.overhead [--pairs 60] [--json]
 
 Two jobs are up at once, one of them under `rltrace wrap`, with the same seed and a policy that does
-not change, and so with the same work in each step. They take turns, one step each, in an order that reverses every time (A B B A),
-while the other waits: what disturbs the machine for longer than a step disturbs both. A pair's
-figure is the ratio of the two times of one step. The agent of the traced job runs throughout, so
-its own CPU is given beside the ratio.
+not change, and so with the same work in each step. They take turns, one step each, in an order that
+reverses every time (A B B A), while the other waits: what disturbs the machine for longer than a
+step disturbs both. A pair's figure is the ratio of the two times of one step. The agent of the
+traced job runs throughout, so its own CPU is given beside the ratio.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def main(rounds: int, as_json: bool) -> None:
     if RUN_VARIABLE in os.environ:
         sys.exit(measure(rounds, as_json))
     with tempfile.TemporaryDirectory() as folder:
-        wrap = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", f"{folder}/run", "--"]
+        wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", f"{folder}/run", "--"]
         command = [sys.executable, "-m", "benchmarks.boot_cost", *sys.argv[1:]]
         sys.exit(subprocess.run([*wrap, *command], check=False).returncode)
 

@@ -110,7 +110,7 @@ class Job:
 @contextmanager
 def jobs(folder: Path, paced: Paced, steps: int, names: Sequence[str]) -> Iterator[list[Job]]:
     """Jobs that are traced or not, by name, all after their warm-up."""
-    wrap = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", str(folder / "run"), "--"]
+    wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(folder / "run"), "--"]
     with ExitStack() as stack:
         found = []
         for name in names:

@@ -89,7 +89,7 @@ def main(rounds: int, as_json: bool) -> None:
         modules = Path(folder, "modules")
         reports = {
             f"{size / MILLION:g} M spans": Command(
-                ["-m", "rltrace.cli", "report", str(path)], modules
+                ["-m", "rltrace", "report", str(path)], modules
             )
             for size, path in zip(SIZES, runs, strict=True)
         }

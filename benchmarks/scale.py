@@ -38,7 +38,7 @@ def command_of(arguments: Sequence[object]) -> tuple[float, float]:
     """Runs a command of rltrace: wall seconds and the most resident memory, MB. Errors:
     RuntimeError when it fails."""
     started = time.perf_counter()
-    command = [sys.executable, "-m", "rltrace.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "rltrace", *map(str, arguments)]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)

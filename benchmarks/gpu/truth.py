@@ -42,7 +42,7 @@ def trained(folder: Path, steps: int, cpu: bool, *more: str) -> tuple[Any, list[
     run, stamps = folder / "run", folder / "stamps.jsonl"
     job = [sys.executable, "-m", "benchmarks.gpu.grpo", "--steps", str(steps), *more]
     job += ["--stamps", str(stamps), *(["--cpu"] if cpu else [])]
-    wrap = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", str(run), "--", *job]
+    wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", str(run), "--", *job]
     folder.mkdir()
     done = subprocess.run(wrap, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:

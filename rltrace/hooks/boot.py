@@ -79,7 +79,7 @@ _SCRIPTS = {
 }
 _TOOLS = {
     "silent": {"pip", "pip3", "virtualenv", "venv", "ensurepip"},
-    "passing": {"rltrace", "rltrace.cli", "ray.util.client.server"},
+    "passing": {"rltrace", "ray.util.client.server"},
     "submits": {"ray", "ray.scripts.scripts"},
 }
 

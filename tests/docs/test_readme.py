@@ -40,7 +40,7 @@ def hooks_of(page: Path) -> list[str]:
 
 
 def wrap(folder: Path, *arguments: str) -> Path:
-    command = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", "run", *arguments]
+    command = [sys.executable, "-m", "rltrace", "wrap", "--out", "run", *arguments]
     subprocess.run(command, cwd=folder, check=True, timeout=PATIENCE_S, capture_output=True)
     return folder / "run"
 

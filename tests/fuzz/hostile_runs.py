@@ -94,7 +94,7 @@ def make_good(folder: Path) -> None:
     compact(rltrace.open_run(folder / "compacted"))
     for segments in (folder / "compacted").glob("*/*.arrows"):
         segments.unlink()
-    baseline = [sys.executable, "-m", "rltrace.cli", "baseline", "segments", "--anyway"]
+    baseline = [sys.executable, "-m", "rltrace", "baseline", "segments", "--anyway"]
     done = [*baseline, "-o", "baseline.json"]
     subprocess.run(done, cwd=folder, check=True, capture_output=True)
 

@@ -62,7 +62,7 @@ WAYS: dict[str, tuple[list[str], str, int]] = {
     "without-site": ([PY, "-S", "-c", "pass"], "", 0),  # no carrier is read
     "pip": ([PY, "-m", "pip", "--version"], "", 0),  # tools run nothing of the job
     "venv": ([PY, "-m", "venv", "--help"], "", 0),
-    "rltrace": ([PY, "-m", "rltrace.cli", "ls"], "", 0),
+    "rltrace": ([PY, "-m", "rltrace", "ls"], "", 0),
 }
 
 

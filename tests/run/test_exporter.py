@@ -203,7 +203,7 @@ def test_it_ends_with_the_job_or_the_run(
 def test_a_port_that_is_taken_is_said(run: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        words = ("-m", "rltrace.cli", "export", "prometheus", str(run), "--port", port)
+        words = ("-m", "rltrace", "export", "prometheus", str(run), "--port", port)
         done = untraced(sys.executable, *words)
     assert done.returncode == WRONG_USAGE
     assert f"port {port}" in done.stderr

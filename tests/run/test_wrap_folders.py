@@ -79,7 +79,7 @@ def test_a_run_made_where_this_one_was_deleted_is_left_alone(tmp_path: Path) -> 
         while os.path.exists("run"):  # the node's agent may write a file meanwhile
             shutil.rmtree("run", ignore_errors=True)
         env = {k: v for k, v in os.environ.items() if not k.startswith("RLTRACE_")}
-        wrap = [sys.executable, "-m", "rltrace.cli", "wrap", "--out", "run", "--"]
+        wrap = [sys.executable, "-m", "rltrace", "wrap", "--out", "run", "--"]
         subprocess.run([*wrap, sys.executable, "-c", "raise SystemExit(7)"], env=env)
         print(pathlib.Path("run/run.json").read_text())
     """)
@@ -98,7 +98,7 @@ def test_variables_of_a_run_that_is_over_are_nothing(tmp_path: Path, state: str)
     before = len(job_processes(old))
     left = {"RLTRACE_RUN": str(old), "RLTRACE_HOOKS": "gone:f=train", "PYTHONPATH": str(SITE)}
     words = ("wrap", "--", PY, "-c", "print('fine')")
-    done = untraced(PY, "-m", "rltrace.cli", *words, cwd=tmp_path, **left)
+    done = untraced(PY, "-m", "rltrace", *words, cwd=tmp_path, **left)
     assert done.stdout == "fine\n"
     assert len(job_processes(old)) == before
     (run,) = runs(tmp_path)

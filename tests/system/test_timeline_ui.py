@@ -38,7 +38,7 @@ Served = tuple[Run, str]
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     make(tmp_path / "run", Workload(placement="async", steps=6))
-    command = [sys.executable, "-m", "rltrace.cli", "timeline", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "rltrace", "timeline", str(tmp_path / "run")]
     command += ["--open", "--no-browser"]
     pipe = subprocess.PIPE
     server = subprocess.Popen(command, stderr=pipe, stdout=pipe, text=True)

@@ -287,9 +287,6 @@ MECHANISMS = ("naive", "bucketed", "relay", "delta", "direct")
 sink. Published figures of one lie within a factor of a few, all over three orders of magnitude."""
 
 
-_NODE_DEVICES = 8  # of a learner of which nobody says how many
-
-
 def weight_bytes(parameters: float) -> float:
     """Bytes of one copy of the weights, in bf16; of a mixture of experts all parameters count."""
     return 2.0 * parameters
@@ -301,7 +298,7 @@ def transfer_s(mechanism: str, load: StepWorkload, constants: Constants) -> floa
     sync, fixed_s = load.sync, min(constants["sync_latency_s"], load.sync.fixed_s)
     if mechanism != "delta":
         return fixed_s + sync.bytes / (1e9 * constants[f"{mechanism}_gb_per_s"])
-    devices = load.devices.get("train", load.devices.get("shared", _NODE_DEVICES))
+    devices = load.devices.get("train", load.devices.get("shared", 8.0))  # a node's, if unsaid
     stated = sync.changed_share
     sent = sync.bytes * (constants["changed_share"] if math.isnan(stated) else stated)
     compared_s = sync.bytes / (1e9 * constants["compared_gb_per_s"] * max(1.0, devices))

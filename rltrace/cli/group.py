@@ -97,6 +97,10 @@ def told(error: BaseException) -> tuple[str, int]:
         return visible(str(known)), known.exit_code
     if said := short_of_space() or (errors.NO_THREAD if str(error) == _NO_THREAD else ""):
         return said, errors.UNREADABLE
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("rltrace"):
+        extra = "[sync]" if error.name in ("xxhash", "zstandard") else ""
+        said = f"{error.name} is not installed: pip install 'rltrace-toolkit{extra}'"
+        return visible(said), errors.UNREADABLE
     return _of_ours(error), errors.OUR_MISTAKE
 
 

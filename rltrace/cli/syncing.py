@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from rltrace.cli.manual import Command
 from rltrace.cli.options import JSON, print_json
-from rltrace.trace.errors import ANSWER_IS_NO, RltraceError, WrongUsage
+from rltrace.trace.errors import ANSWER_IS_NO, WrongUsage
 
 if TYPE_CHECKING:
     from rltrace.sync.memory.holders import HeldPolicy
 
 
-class SyncCommands(click.Group):
-    """The commands of rltrace.sync, which say what to install where that is not here."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """As click's. Errors: `RltraceError` where a package is missing."""
-        try:
-            return super().invoke(ctx)
-        except ModuleNotFoundError as missing:
-            if missing.name not in ("xxhash", "zstandard"):
-                raise
-            needs = f"{ctx.command_path} needs {missing.name}, which is not installed"
-            raise RltraceError(f"{needs}: pip install 'rltrace-toolkit[sync]'") from None
-
-
-@click.group(cls=SyncCommands)
+@click.group()
 def sync() -> None:
     """Move weights from the learner to rollout workers."""
 

@@ -159,7 +159,8 @@ def _ended(summary: Summary) -> str:
     if run.exit_code:
         return f"exit code {run.exit_code} after {units.seconds(lasted_s)}"
     if run.ended:
-        return f"finished in {units.lasted(lasted_s, run.shown_s)}"
+        how = "finished in" if run.exit_code == 0 else "ended, nobody saw how, after"
+        return f"{how} {units.lasted(lasted_s, run.shown_s)}"
     return f"no end seen; {units.seconds(lasted_s)} recorded"
 
 

@@ -38,7 +38,7 @@ from rltrace.run.shipping import final_shipping
 from rltrace.run.shipping.destinations import begin, check_ship, make_folder, shipped_to
 from rltrace.trace import launcher_ranks
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.metadata_validation import read_run_json, update_run_json
+from rltrace.trace.metadata_validation import now_ns, read_run_json, update_run_json
 from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE, RUNS_FOLDER, STUCK, write_json
 
 if TYPE_CHECKING:
@@ -194,17 +194,24 @@ def _run(
         if begun.steps is not None:  # here the signals that are waited for are blocked
             begun.steps.start()
 
-    signals: list[int] = []
+    signals: dict[int, int] = {}  # when each came first (monotonic, ns)
     keeper = AgentKeeper(made, begun.on_stuck) if made is not None and begun is not None else None
     meanwhile = keeper.look if keeper is not None else None
+
+    def came(number: int) -> None:
+        signals.setdefault(number, time.monotonic_ns())
+
     try:
-        code = run_child(program, command, environment, started, signals.append, meanwhile)
+        code = run_child(program, command, environment, started, came, meanwhile)
     except OSError as error:
         _say(f"{command[0]} cannot be executed: {error.strerror or error}")
         return NOT_EXECUTABLE
     if made is not None and signals:
         with suppress(OSError, RltraceError):  # said when the run is completed
-            update_run_json(str(made), signals=[*dict.fromkeys(signals)])
+            ends = [at for number, at in signals.items() if number in _BY_HAND]
+            ended_ns = now_ns(read_run_json(str(made))) + min(ends, default=0) - time.monotonic_ns()
+            told = {"signalled_real_ns": ended_ns} if ends else {}
+            update_run_json(str(made), signals=[*signals], **told)
     return code
 
 
@@ -253,6 +260,7 @@ def _finish(
 
 
 _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 0.9, 0.3  # to end it takes time, too
+_BY_HAND = (signal.SIGINT, signal.SIGTERM)
 _LOOK = 0.1  # of the time that the job took
 _PACKAGES = Path(__file__).parent.parent.parent
 _LOOK_AT = (

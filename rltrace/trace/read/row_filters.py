@@ -288,7 +288,7 @@ def each_once(rows: list[_Step], parts: Parts) -> list[_Step]:
 
 def _holds_others(rows: _Ints) -> NDArray[np.bool_]:
     """Of rows of one process, by start: which hold a whole step of another number."""
-    ends = np.where(rows[:, 2] < 0, EVER_NS, rows[:, 2])
+    ends = np.where(rows[:, 2] < rows[:, 1], EVER_NS, rows[:, 2])
     twice = (np.diff(rows[:, 0]) == 0) & (ends[1:] <= ends[:-1])  # the same step, recorded again
     ends[1:][twice] = EVER_NS
     first = np.minimum.accumulate(ends[::-1])[::-1]  # to end, of a row and those after it

@@ -38,7 +38,7 @@ from rltrace.run.shipping import final_shipping
 from rltrace.run.shipping.destinations import begin, check_ship, make_folder, shipped_to
 from rltrace.trace import launcher_ranks
 from rltrace.trace.errors import RltraceError, WrongUsage
-from rltrace.trace.metadata_validation import now_ns, read_run_json, update_run_json
+from rltrace.trace.metadata_validation import read_run_json, update_run_json
 from rltrace.trace.run_dir import NODES, RUN_FILE, RUN_VARIABLE, RUNS_FOLDER, STUCK, write_json
 
 if TYPE_CHECKING:
@@ -194,12 +194,12 @@ def _run(
         if begun.steps is not None:  # here the signals that are waited for are blocked
             begun.steps.start()
 
-    signals: dict[int, int] = {}  # when each came first (monotonic, ns)
+    signals: dict[int, int] = {}  # when each came first, Unix ns
     keeper = AgentKeeper(made, begun.on_stuck) if made is not None and begun is not None else None
     meanwhile = keeper.look if keeper is not None else None
 
     def came(number: int) -> None:
-        signals.setdefault(number, time.monotonic_ns())
+        signals.setdefault(number, time.time_ns())
 
     try:
         code = run_child(program, command, environment, started, came, meanwhile)
@@ -208,10 +208,9 @@ def _run(
         return NOT_EXECUTABLE
     if made is not None and signals:
         with suppress(OSError, RltraceError):  # said when the run is completed
-            ends = [at for number, at in signals.items() if number in _BY_HAND]
-            ended_ns = now_ns(read_run_json(str(made))) + min(ends, default=0) - time.monotonic_ns()
-            told = {"signalled_real_ns": ended_ns} if ends else {}
-            update_run_json(str(made), signals=[*signals], **told)
+            by_hand = [at for number, at in signals.items() if number in _BY_HAND]
+            at = min(by_hand, default=None)
+            update_run_json(str(made), signals=[*signals], signalled_real_ns=at)
     return code
 
 

@@ -63,14 +63,12 @@ _LIST, _TABLE = (_of(list), "no list"), (_of(dict), "no table")
 
 RUN: _Kinds = {
     **dict.fromkeys(("start_real_ns", "end_real_ns", "exit_code", "schema_version"), _WHOLE),
-    **dict.fromkeys(
-        ("command_pid", "wrap_pid", "start_monotonic_ns", "missing_ranks", "signalled_real_ns"),
-        _WHOLE,
-    ),
+    **dict.fromkeys(("command_pid", "wrap_pid", "start_monotonic_ns", "missing_ranks"), _WHOLE),
     **dict.fromkeys(("id", "cwd", "node", "host", "rltrace_version"), _TEXT),
     **dict.fromkeys(("framework", "framework_version", READ_FROM), _TEXT),
     "command": _LIST,
     "settings": _TABLE,
+    "signalled_real_ns": _WHOLE,
 }  # what run.json states
 PROCESS: _Kinds = {
     **dict.fromkeys(("pid", "ppid", "rank", "start_ns", "stacks"), _WHOLE),

@@ -54,6 +54,19 @@ def test_however_much_there_is_to_say_it_is_one_screen(summary: Summaries) -> No
         assert len(shown(many, width)) <= screen.MOST_LINES
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_an_alarm_is_shown_whole_or_not_at_all(summary: Summaries, width: int) -> None:
+    found = summary("crashed")
+    alarm, says = found.health.alarms[0], "word " * 30 + "end"
+    for count in (2, 3, 40):
+        alarms = tuple(replace(alarm, says=says, kind="restart") for _ in range(count))
+        lines = shown(replace(found, health=replace(found.health, alarms=alarms)), width)
+        told = " ".join(" ".join(line for line in lines if line[:2] in ("! ", "  ")).split())
+        whole = told.count(" ".join(says.split()))
+        assert told.count("! word") == whole == min(count, whole)
+        assert whole == count or (whole > 3 and len(lines) > screen.MOST_LINES - 5)
+
+
 def test_what_to_change_breaks_no_option_cuts_no_risk_and_keeps_its_columns_apart(
     summary: Summaries,
 ) -> None:

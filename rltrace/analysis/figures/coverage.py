@@ -247,7 +247,8 @@ def step_known_until(run: OpenedRun, activity: Activity, start_ns: int, until_ns
         if what == run_dir.STEP_FAILED or (what, problem.get("target")) == own:
             told.append(problem.get("real_ns"))
     ends = [ns for ns in told if isinstance(ns, int) and ns > start_ns]
-    return min(known_ns, max(activity.last_ns, *ends)) if ends else known_ns
+    over = bool(ends and run.meta.get("exit_code"))
+    return min(known_ns, max(activity.last_ns, *ends)) if over else known_ns
 
 
 def holds_token_ids(run: OpenedRun) -> bool | None:

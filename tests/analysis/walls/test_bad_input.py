@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rltrace.testing.handmade_runs import at, process, rows, run_of
+from rltrace.testing.handmade_runs import at, process, rows, run_of, stating
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     FRESHNESS,
@@ -187,3 +187,13 @@ def test_hooks_are_asked_after_where_a_run_without_stages_had_any(tmp_path: Path
     assert "--hook" in " ".join(traced.would_tell)
     assert "--hook" not in " ".join(untraced.would_tell)
     assert "--hook" not in " ".join(imported.would_tell)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_framework_that_has_ended_no_step_is_not_hooked(tmp_path: Path, begun: bool) -> None:
+    driver = process("driver", *[(("step", 0), 0, -1)] * begun)
+    run = stating(run_of(tmp_path, driver), {"adapter": "verl"})
+    found = summarize(run, predict=False).verdict
+    assert found.because != "no stage was seen"
+    assert ("step 0" in found.because) == begun != ("verl" in found.because)
+    assert "--hook" not in " ".join(found.would_tell)

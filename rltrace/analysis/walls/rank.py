@@ -7,7 +7,6 @@ import shlex
 from dataclasses import dataclass, field, replace
 
 from rltrace.analysis.figures.coverage import NOT_LOGGED
-from rltrace.analysis.figures.devices import framework_of
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.walls import wall as w
@@ -77,12 +76,13 @@ def rank(analysis: RunAnalysis) -> Ranking:
     imported = run.meta.get("imported")
     if not (imported or any(one.role != AGENT for one in run.processes)):
         return nothing("no Python process was traced", _WRAPPED)
-    framework = "" if imported or not steps.whole_run else framework_of(run)[0]
-    if not analysis.stages and not framework:
+    asked = run.processes if steps.whole_run and not imported else ()
+    adapters = [str(one.adapter) for one in asked if one.adapter]
+    if not analysis.stages and not adapters:
         command = shlex.join(map(str, run.meta.get("command") or ["python", "train.py"]))
         return nothing(NO_STAGE, _TRACED if imported else _HOOKS.format(command))
     if not (analysis.stages or steps.none_complete):
-        return nothing(f"no step of {framework} has begun", _BEGINS)
+        return nothing(f"no step of {adapters[0]} has begun", _BEGINS)
     if steps.none_complete:
         number = [*steps.failed, *steps.in_progress][-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"

@@ -179,7 +179,8 @@ def test_a_log_of_durations_does_not_tell_what_ran_at_once(tmp_path: Path) -> No
 
 def test_hooks_are_asked_after_where_a_run_without_stages_had_any(tmp_path: Path) -> None:
     log = {"trainer": "", "kind": "console log"}
-    traced = summary_of(tmp_path / "a", process("driver"), predict=True).verdict
+    own_loop = stating(run_of(tmp_path / "a", process("driver")), {"adapter": ""})
+    traced = summarize(own_loop).verdict
     untraced = summary_of(tmp_path / "c", predict=True).verdict
     imported = summary_of(tmp_path / "b", imported=log, predict=True).verdict
     assert traced.because == imported.because == "no stage was seen"

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rltrace import open_run
-from rltrace.testing.handmade_runs import process, run_of, turns
+from rltrace.testing.handmade_runs import process, run_of, stating, turns
 from rltrace.testing.inside.analysis import RunAnalysis, Summary, summarize
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.report import screen
@@ -140,6 +140,7 @@ def test_a_job_that_was_not_recognised_is_told_what_to_type(tmp_path: Path) -> N
     """
     (tmp_path / "loop.py").write_text(dedent(job))
     run = run_of(tmp_path, process("driver"), command=["python", "loop.py"], cwd=str(tmp_path))
+    run = stating(run, {"adapter": ""})
     text = " ".join(" ".join(shown(summarize(run), 100)).replace("\\", "").split())
     hooks = ("one_step=step", "sample_batch=rollout", "Policy.update_weights=train")
     assert " ".join(f"--hook __main__:{hook}" for hook in hooks) + " -- python loop.py" in text

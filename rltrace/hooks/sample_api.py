@@ -52,19 +52,10 @@ def trajectory(
     if _recorder._active is None:
         return _IDLE_TRAJECTORY
     row: OpenTrajectory = _row(
-        OpenTrajectory,
-        "trajectories",
-        trajectory=id,
-        group=group,
-        prompt=prompt,
-        task=task,
-        environment=environment,
-        first_version=version,
-        reference_version=reference_version,
-        prompt_tokens=prompt_tokens,
-        token_ids=token_ids,
-        logprobs=logprobs,
-    )
+        OpenTrajectory, "trajectories", trajectory=id, group=group, prompt=prompt, task=task,
+        environment=environment, first_version=version, reference_version=reference_version,
+        prompt_tokens=prompt_tokens, token_ids=token_ids, logprobs=logprobs,
+    )  # fmt: skip
     if prompt_token_ids is not None and row is not _IDLE_TRAJECTORY:
         row._capture(prompt_token_ids, None)
     return row
@@ -153,15 +144,9 @@ def reward(
         return _IDLE_REWARD
     now_ns = monotonic_ns()
     row: OpenReward = _row(
-        OpenReward,
-        "rewards",
-        start_ns=now_ns,
-        trajectory=trajectory,
-        component=component,
-        value=value,
-        outcome=_code("Outcome", "ok" if outcome is None else outcome),
-        end_ns=now_ns,
-    )
+        OpenReward, "rewards", start_ns=now_ns, trajectory=trajectory, component=component,
+        value=value, outcome=_code("Outcome", "ok" if outcome is None else outcome), end_ns=now_ns,
+    )  # fmt: skip
     return row
 
 
@@ -201,19 +186,12 @@ def use(
     if recorder is None:
         return
     _row(
-        Span,
-        "uses",
-        time_ns=monotonic_ns(),
-        trajectory=trajectory,
+        Span, "uses", time_ns=monotonic_ns(), trajectory=trajectory,
         step=recorder.step if step is None else step,
-        version=recorder.version if version is None else version,
-        fate=_code("Fate", fate),
-        tokens=tokens,
-        mean_log_ratio=mean_log_ratio,
-        clip_share=clip_share,
-        sum_w=sum_w,
+        version=recorder.version if version is None else version, fate=_code("Fate", fate),
+        tokens=tokens, mean_log_ratio=mean_log_ratio, clip_share=clip_share, sum_w=sum_w,
         sum_w_squared=sum_w_squared,
-    )
+    )  # fmt: skip
 
 
 @stays_out_of_graphs
@@ -234,17 +212,10 @@ def weight_update(
     if _recorder._active is None:
         return _IDLE_UPDATE
     row: WeightUpdate = _row(
-        WeightUpdate,
-        "syncs",
-        version=version,
-        role=_code("SyncRole", role),
-        transport=_code("Transport", transport),
-        bytes=bytes,
-        wire_bytes=wire_bytes,
-        buckets=buckets,
-        stall_ns=stall_ns,
-        checksum=checksum,
-    )
+        WeightUpdate, "syncs", version=version, role=_code("SyncRole", role),
+        transport=_code("Transport", transport), bytes=bytes, wire_bytes=wire_bytes,
+        buckets=buckets, stall_ns=stall_ns, checksum=checksum,
+    )  # fmt: skip
     return row
 
 

@@ -115,17 +115,10 @@ def _read_text(path: Path, start: bytes, settings: Settings, framework: str) -> 
     changed_ns = path.stat().st_mtime_ns
     shown = printed.settings
     return Log(
-        path=str(path),
-        kind=kind,
-        records=tuple(steps),
-        skipped=tuple(skipped),
-        changed_ns=changed_ns,
-        settings=printed.said,
-        framework=printed.framework,
-        notes=tuple(printed.notes),
-        words=tuple(shown.words),
-        values=shown.values,
-    )
+        path=str(path), kind=kind, records=tuple(steps), skipped=tuple(skipped),
+        changed_ns=changed_ns, settings=printed.said, framework=printed.framework,
+        notes=tuple(printed.notes), words=tuple(shown.words), values=shown.values,
+    )  # fmt: skip
 
 
 def _stored(path: Path, kind: str, records: list[LogRecord], skipped: list[str]) -> Log:

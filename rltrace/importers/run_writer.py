@@ -198,15 +198,9 @@ def _write(path: Path, run: ImportedRun) -> None:
     for problem in _problems(run):
         append_line(f"{path}/{PROBLEMS}/{WHO}.jsonl", problem)
     update_run_json(
-        str(path),
-        start_real_ns=began_ns,
-        end_real_ns=ended_ns,
-        framework=run.framework,
-        framework_version=run.version or None,
-        node=WHO,
-        wrap_pid=None,
-        imported=imported,
-    )
+        str(path), start_real_ns=began_ns, end_real_ns=ended_ns, framework=run.framework,
+        framework_version=run.version or None, node=WHO, wrap_pid=None, imported=imported,
+    )  # fmt: skip
 
 
 def _starts(run: ImportedRun) -> Iterator[tuple[ImportedStep, int]]:

@@ -6,7 +6,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, takewhile
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -64,12 +65,14 @@ def lines(summary: Summary, width: int) -> list[Text]:
     more = [_MORE.format(run), _MORE_OF[summary.run.is_log].format(run)]
     if cell_len(" · ".join(more)) <= width:  # no command is broken
         more = [" · ".join(more)]
+    last = [Text(line, style="dim") for each in more for line in wrapped(each, width)]
+    parts = (_head, _alarms, _verdict, _where, _change, _health)
     for room in _ROOMS:
-        made = _made((_head, _alarms, _verdict, _where, _change, _health), summary, width, room)
-        made += (Text(line, style="dim") for each in more for line in wrapped(each, width))
-        if len(made) <= MOST_LINES:
+        made = _made(parts, summary, width, room) + last
+        if (left := MOST_LINES - len(made)) >= 0:
             break
-    return made
+    free = left + len(list(_alarms(summary, width, room)))  # what other parts leave to alarms
+    return _made(parts, summary, width, replace(room, alarm_lines=free)) + last
 
 
 def top(summary: Summary, width: int) -> list[Text]:
@@ -165,12 +168,11 @@ def _ended(summary: Summary) -> str:
 
 
 def _alarms(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:
-    made: list[str] = []
-    for sentence in run_description.warnings(summary):
-        made += wrapped(f"! {sentence}", width, later="  ")
-    if len(made) > room.alarm_lines:
-        made = [*made[: room.alarm_lines - 1], "! more is wrong: `rltrace report --full`"]
-    yield from (Text(line, style="bold red") for line in made)
+    said = [wrapped(f"! {one}", width, later="  ") for one in run_description.warnings(summary)]
+    if sum(map(len, said)) > room.alarm_lines:
+        whole = takewhile(lambda lines: lines < room.alarm_lines, accumulate(map(len, said)))
+        said = [*said[: len(list(whole))], ["! more is wrong: `rltrace report --full`"]]
+    yield from (Text(line, style="bold red") for line in chain(*said))
 
 
 def _verdict(summary: Summary, width: int, room: _Room) -> Iterator[Text | str]:

@@ -207,6 +207,8 @@ def _installed(framework: str, distributions: Any) -> str | None:
 
 
 def _of_recording(run: OpenedRun) -> Iterator[str]:
+    from rltrace.analysis.figures.coverage import never_hooked
+
     for name in TABLES:
         run.rows(name)  # a file that is cut is found when it is read
     for problem in run.problems:
@@ -216,6 +218,9 @@ def _of_recording(run: OpenedRun) -> Iterator[str]:
         if what not in HARMLESS:
             rest = [str(v) for k, v in problem.items() if k in _TOLD]
             yield " ".join([what.replace("-", " ") + ":", *rest])
+    told = {problem.get("target") for problem in run.problems}
+    for target in (one for one in never_hooked(run) if one not in told):
+        yield f"never put in place: --hook {target}"
 
 
 def to_json(findings: DoctorReport) -> dict[str, Any]:

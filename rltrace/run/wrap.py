@@ -194,17 +194,23 @@ def _run(
         if begun.steps is not None:  # here the signals that are waited for are blocked
             begun.steps.start()
 
-    signals: list[int] = []
+    signals: dict[int, int] = {}  # when each came first, Unix ns
     keeper = AgentKeeper(made, begun.on_stuck) if made is not None and begun is not None else None
     meanwhile = keeper.look if keeper is not None else None
+
+    def came(number: int) -> None:
+        signals.setdefault(number, time.time_ns())
+
     try:
-        code = run_child(program, command, environment, started, signals.append, meanwhile)
+        code = run_child(program, command, environment, started, came, meanwhile)
     except OSError as error:
         _say(f"{command[0]} cannot be executed: {error.strerror or error}")
         return NOT_EXECUTABLE
     if made is not None and signals:
         with suppress(OSError, RltraceError):  # said when the run is completed
-            update_run_json(str(made), signals=[*dict.fromkeys(signals)])
+            by_hand = [at for number, at in signals.items() if number in _BY_HAND]
+            at = min(by_hand, default=None)
+            update_run_json(str(made), signals=[*signals], signalled_real_ns=at)
     return code
 
 
@@ -253,6 +259,7 @@ def _finish(
 
 
 _LONGEST_LOOK_S, _SHORTEST_LOOK_S = 0.9, 0.3  # to end it takes time, too
+_BY_HAND = (signal.SIGINT, signal.SIGTERM)
 _LOOK = 0.1  # of the time that the job took
 _PACKAGES = Path(__file__).parent.parent.parent
 _LOOK_AT = (

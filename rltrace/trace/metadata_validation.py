@@ -68,6 +68,7 @@ RUN: _Kinds = {
     **dict.fromkeys(("framework", "framework_version", READ_FROM), _TEXT),
     "command": _LIST,
     "settings": _TABLE,
+    "signalled_real_ns": _WHOLE,
 }  # what run.json states
 PROCESS: _Kinds = {
     **dict.fromkeys(("pid", "ppid", "rank", "start_ns", "stacks"), _WHOLE),

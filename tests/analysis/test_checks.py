@@ -18,9 +18,9 @@ from rltrace.testing.inside.analysis import (
     wrong_with,
 )
 from rltrace.testing.inside.report import headline, perfetto, walls_section
-from rltrace.testing.inside.trace import Fate, Finish, Stage
+from rltrace.testing.inside.trace import Fate, Finish, Outcome, Stage
 from tests.analysis.made import rows
-from tests.analysis.walls.walled import job, samples, summary_of, uses
+from tests.analysis.walls.walled import job, samples, summary_of, uses, verdicts
 
 LATENCIES_S = [6.0, 3.0, 2.0, 1.0]
 
@@ -123,10 +123,12 @@ def one_with(**of_sample: Any) -> list[Process]:
     return [job(rollout=4, train=6), rollout, uses(process("learner"), EACH)]
 
 
-def dropped(tail_s: float) -> list[Process]:
-    """40 samples of each step are trained on, and 10 more of it vanish."""
-    rollout = samples(process("rollout"), MANY + [tail_s] * 10, finish=int(Finish.ABORT))
-    return [job(rollout=8, train=2), rollout, uses(process("learner"), EACH)]
+def dropped(tail_s: float, finish: int = Finish.ABORT, outcome: int = Outcome.OK) -> list[Process]:
+    """40 samples of each step are trained on, and 10 more of it, of one outcome, are not."""
+    rollout = samples(process("rollout"), MANY + [tail_s] * 10, finish=int(finish))
+    judge = verdicts(process("reward"), EACH + 10, lambda n, i: 1.0)
+    judge.columns["rewards"][0]["outcome"] = [int(outcome) * (i % 50 >= EACH) for i in range(300)]
+    return [job(rollout=8, train=2), rollout, judge, uses(process("learner"), EACH)]
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,8 @@ def dropped(tail_s: float) -> list[Process]:
         (one_with(first_version=3), "no versions", False, []),
         (dropped(8.0), DROPPED, True, ["20%", "800 tokens", "the others 400"]),
         (dropped(4.0), DROPPED, False, []),
+        (dropped(8.0, finish=Finish.ERROR), DROPPED, False, []),
+        (dropped(8.0, outcome=Outcome.ERROR), DROPPED, False, []),
         (one_with(token_ids=0, logprobs=0), "made anew", True, ["100%"]),
         (one_with(token_ids=1, logprobs=1), "made anew", False, []),
         (one_with(token_ids=-1, logprobs=-1), "made anew", False, []),

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rltrace import open_run
-from rltrace.testing.handmade_runs import process, run_of, turns
+from rltrace.testing.handmade_runs import process, run_of, stating, turns
 from rltrace.testing.inside.analysis import RunAnalysis, Summary, summarize
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.report import screen
@@ -52,6 +52,19 @@ def test_however_much_there_is_to_say_it_is_one_screen(summary: Summaries) -> No
     many = replace(found, health=replace(found.health, alarms=alarms))
     for width in (80, 100):
         assert len(shown(many, width)) <= screen.MOST_LINES
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_an_alarm_is_shown_whole_or_not_at_all(summary: Summaries, width: int) -> None:
+    found = summary("crashed")
+    alarm, says = found.health.alarms[0], "word " * 30 + "end"
+    for count in (2, 3, 40):
+        alarms = tuple(replace(alarm, says=says, kind="restart") for _ in range(count))
+        lines = shown(replace(found, health=replace(found.health, alarms=alarms)), width)
+        told = " ".join(" ".join(line for line in lines if line[:2] in ("! ", "  ")).split())
+        whole = told.count(" ".join(says.split()))
+        assert told.count("! word") == whole == min(count, whole)
+        assert whole == count or (whole > 3 and len(lines) > screen.MOST_LINES - 5)
 
 
 def test_what_to_change_breaks_no_option_cuts_no_risk_and_keeps_its_columns_apart(
@@ -127,6 +140,7 @@ def test_a_job_that_was_not_recognised_is_told_what_to_type(tmp_path: Path) -> N
     """
     (tmp_path / "loop.py").write_text(dedent(job))
     run = run_of(tmp_path, process("driver"), command=["python", "loop.py"], cwd=str(tmp_path))
+    run = stating(run, {"adapter": ""})
     text = " ".join(" ".join(shown(summarize(run), 100)).replace("\\", "").split())
     hooks = ("one_step=step", "sample_batch=rollout", "Policy.update_weights=train")
     assert " ".join(f"--hook __main__:{hook}" for hook in hooks) + " -- python loop.py" in text

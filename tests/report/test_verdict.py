@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rltrace.report.sections.verdict_section import headline
+from rltrace.report.sections.verdict_section import headline, suggested
 from rltrace.testing.handmade_runs import at, between, process, rows, run_of
 from rltrace.testing.inside.analysis import Summary, summarize
 from rltrace.testing.inside.report import sections, stages_section, warnings
@@ -45,6 +46,35 @@ def test_a_job_that_failed_in_its_first_step_trained_on_nothing(tmp_path: Path) 
     assert shown["Goodput"].lines[0] == "Unknown: no step was completed."
     assert shown["Goodput"].grid is not None
     assert shown["Goodput"].grid.rows[0][0] == "handed to the learner"
+
+
+LOOP = """
+def generate(): pass
+def update(): pass
+def one_step():
+    generate()
+    update()
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "hooks"),
+    [
+        ([], ["one_step=step", "generate=rollout", "update=train"]),
+        (["__main__:generat=rollout"], ["generate=rollout", "one_step=step", "update=train"]),
+        (["__main__:x=reward", "__main__:one_step=step"],
+         ["x=reward", "one_step=step", "generate=rollout", "update=train"]),
+    ],
+)  # fmt: skip
+def test_hooks_to_type_keep_those_that_were_typed(
+    tmp_path: Path, asked: list[str], hooks: list[str]
+) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP)
+    command = ["python", str(script)]
+    run = run_of(tmp_path, process("x"), command=command, settings={"hooks": asked})
+    words = shlex.split(suggested(str(run.path)))
+    assert [word for word in words if "__main__" in word] == [f"__main__:{one}" for one in hooks]
 
 
 @pytest.mark.parametrize(

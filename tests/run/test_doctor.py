@@ -11,7 +11,7 @@ import pytest
 
 from rltrace.run import doctor
 from rltrace.run.doctor import NO, UNKNOWN, YES, module_file, resolves, source_version
-from rltrace.testing.handmade_runs import at, process, run_of, turns
+from rltrace.testing.handmade_runs import at, process, run_of, stating, turns
 from rltrace.testing.inside.hooks import Adapter, Hook
 from rltrace.testing.inside.trace import RltraceError, Stage
 
@@ -158,6 +158,20 @@ def test_it_tells_what_is_wrong_with_a_run(run_path: Path, tmp_path: Path) -> No
     assert not findings.healthy
     with pytest.raises(RltraceError):
         doctor.examine(tmp_path / "no-run")
+
+
+@pytest.mark.parametrize("missed", [[], [{"what": "hook-missing", "target": "job:gone"}]])
+def test_a_hook_that_is_not_in_place_is_wrong_for_whatever_reason(
+    tmp_path: Path, missed: list[dict[str, Any]]
+) -> None:
+    driver = process("driver", *turns(*[4] * 12))
+    run = run_of(tmp_path, driver, settings={"hooks": ["job:gone=rollout", "job:fit=train"]})
+    run = stating(run, {"hooks": ["job:fit"]})
+    (run.path / "problems" / "one.jsonl").write_text("".join(map(json.dumps, missed)))
+    findings = doctor.examine(run.path)
+    (problem,) = findings.problems
+    assert "job:gone" in problem
+    assert not findings.healthy
 
 
 def test_it_tells_what_went_wrong_with_the_job(tmp_path: Path) -> None:

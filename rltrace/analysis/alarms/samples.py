@@ -122,12 +122,13 @@ def no_versions(analysis: RunAnalysis) -> Iterator[Said]:
 
 @alarm("silent drops", "long samples vanish")
 def silent_drops(analysis: RunAnalysis) -> Iterator[Said]:
-    """Samples without a fate that are surely longer than those with one."""
+    """Samples without a fate or a failure that are surely longer than those with a fate."""
     told = analysis.run.ask(f"""
         select is_met, count(*), avg(response_tokens), var_pop(response_tokens),
                avg((coalesce(finish, -1) in {_CUT})::int)
-        from sample_lives
-        where is_generated and trajectory is not null and response_tokens is not null group by 1
+        from sample_lives left join sample_verdicts using (trajectory)
+        where is_generated and trajectory is not null and response_tokens is not null
+        and (is_met or not coalesce(unjudged or finish = {int(Finish.ERROR)}, false)) group by 1
     """)
     groups = {met: figures for met, *figures in told}
     if set(groups) != {True, False}:

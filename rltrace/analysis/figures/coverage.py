@@ -105,7 +105,7 @@ def coverage(analysis: RunAnalysis) -> Coverage:
         + _in_background(run, activity),
         stopped=_stopped(run),
         damaged=damaged(run),
-        never_hooked=_never_hooked(run),
+        never_hooked=never_hooked(run),
         clock_bound_ns=-1 if -1 in bounds else max(bounds, default=0),
     )
 
@@ -192,7 +192,7 @@ def _stopped(run: OpenedRun) -> tuple[StoppedProcess, ...]:
     return tuple(found)
 
 
-def _never_hooked(run: OpenedRun) -> tuple[str, ...]:
+def never_hooked(run: OpenedRun) -> tuple[str, ...]:
     told = [process.facts["hooks"] for process in run.processes if "hooks" in process.facts]
     asked = (run.meta.get("settings") or {}).get("hooks")
     if not told or not isinstance(asked, list):
@@ -236,9 +236,19 @@ def known_until(run: OpenedRun, span: OpenSpan, until_ns: int) -> int:
 
 
 def step_known_until(run: OpenedRun, activity: Activity, start_ns: int, until_ns: int) -> int:
-    """The same of the step in progress that began then."""
+    """The same of the step in progress that began then. It was over when an exception or a signal
+    had ended the job, and nothing was recorded any more: what follows is the interpreter's end."""
     steps = [s for s in activity.open_spans if s.stage is Stage.STEP and s.start_ns == start_ns]
-    return min((known_until(run, span, until_ns) for span in steps), default=until_ns)
+    known_ns = min((known_until(run, span, until_ns) for span in steps), default=until_ns)
+    own = run_dir.PROCESS_FAILED, str(run.meta.get("command_pid"))
+    told = [run.meta.get("signalled_real_ns")]
+    for problem in run.problems:
+        what = problem.get("what")
+        if what == run_dir.STEP_FAILED or (what, problem.get("target")) == own:
+            told.append(problem.get("real_ns"))
+    ends = [ns for ns in told if isinstance(ns, int) and ns > start_ns]
+    over = bool(ends and run.meta.get("exit_code"))
+    return min(known_ns, max(activity.last_ns, *ends)) if over else known_ns
 
 
 def holds_token_ids(run: OpenedRun) -> bool | None:

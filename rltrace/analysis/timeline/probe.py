@@ -197,20 +197,14 @@ def _stage(
     plain = ~dosed & (worked_s > 0)  # steps without a dose, but for the work of all of them
     plain_s = tau_s[plain].sum() / worked_s[plain].sum() * worked_s.mean() if plain.any() else 0.0
     return ProbedStage(
-        stage=row.stage,
-        name=row.name,
-        symbol=row.symbol,
-        steps=len(used),
+        stage=row.stage, name=row.name, symbol=row.symbol, steps=len(used),
         dosed_steps=int(dosed.sum()),
         dose_s=float(doses.of(row.name, SLEPT)[used][dosed].mean()) if dosed.any() else math.nan,
-        given_share=given,
-        on_path_s=on_path_s,
-        stage_exposed_share=on_path_s.over(float(plain_s)),
+        given_share=given, on_path_s=on_path_s, stage_exposed_share=on_path_s.over(float(plain_s)),
         share=on_path_s.over(of.step_s),
         computed_stage_exposed_share=_ratio(computed_s, breakdown.tau_s[steady, row.stage]),
-        computed_share=_ratio(computed_s, breakdown.steps_s[steady]),
-        because=because,
-    )
+        computed_share=_ratio(computed_s, breakdown.steps_s[steady]), because=because,
+    )  # fmt: skip
 
 
 def _ratio(seconds: Floats, of_s: Floats) -> float:

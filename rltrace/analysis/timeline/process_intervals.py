@@ -167,17 +167,10 @@ def _activity(
             processes[stage] += 1
     first_ns, last_ns = union.bounds()
     return Activity(
-        spans_of_stage=dict(of_stage),
-        spans_of_process=dict(of_process),
-        processes_of_stage=dict(processes),
-        by_trainers=by_trainers,
-        from_tables=from_tables,
-        open_spans=(),
-        first_ns=first_ns,
-        last_ns=last_ns,
-        _union=union,
-        background=background,
-    )
+        spans_of_stage=dict(of_stage), spans_of_process=dict(of_process),
+        processes_of_stage=dict(processes), by_trainers=by_trainers, from_tables=from_tables,
+        open_spans=(), first_ns=first_ns, last_ns=last_ns, _union=union, background=background,
+    )  # fmt: skip
 
 
 def _by_trainers(stage: Ints, process: Ints, first_lane: Ints, last_lane: Ints) -> frozenset[Stage]:

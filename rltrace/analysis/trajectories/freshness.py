@@ -102,18 +102,12 @@ def freshness(run: OpenedRun, lags: Staleness) -> Freshness:
     else:
         weight, low, high, source = _by_prior(lags, prior)
     return Freshness(
-        unit=unit,
-        objective=objective,
-        prior=prior,
-        overall=point(finite, None) if len(finite) else None,
-        ess_share_of_steps=of_steps,
-        curve=points,
-        mismatch=Mismatch(point(same, 0), alone) if len(same) else None,
-        bound=lag_bound(points, prior.assumed),
-        effective_share=Interval(weight, low, high),
-        effective_share_source=source,
-        infinite_ratios=int(sums.infinite.sum()),
-    )
+        unit=unit, objective=objective, prior=prior,
+        overall=point(finite, None) if len(finite) else None, ess_share_of_steps=of_steps,
+        curve=points, mismatch=Mismatch(point(same, 0), alone) if len(same) else None,
+        bound=lag_bound(points, prior.assumed), effective_share=Interval(weight, low, high),
+        effective_share_source=source, infinite_ratios=int(sums.infinite.sum()),
+    )  # fmt: skip
 
 
 def lag_bound(points: tuple[LagPoint, ...], assumed: bool = False) -> LagBound:

@@ -212,14 +212,8 @@ def group_signal(run: OpenedRun) -> GroupSignal | None:
         return None
     share = proportion(with_signal / groups if groups else math.nan, groups)
     return GroupSignal(
-        groups=groups,
-        with_signal=with_signal,
-        share=share.value,
-        low=share.low,
-        high=share.high,
+        groups=groups, with_signal=with_signal, share=share.value, low=share.low, high=share.high,
         reward=math.nan if reward is None else reward,
-        reward_without_signal=math.nan if without is None else without,
-        with_nan=with_nan,
-        samples=samples,
-        unclear=unclear,
-    )
+        reward_without_signal=math.nan if without is None else without, with_nan=with_nan,
+        samples=samples, unclear=unclear,
+    )  # fmt: skip

@@ -22,7 +22,9 @@ _HOOKS = (
     "the functions of the job, by your own names: `rltrace wrap --hook __main__:generate=rollout "
     "--hook __main__:update=train -- {}` (`rltrace doctor` says which of a framework's resolved)"
 )
+_BEGINS = "a longer run, or why no step begins: `rltrace doctor` says whether its hooks fit"
 _WRAPPED = "`rltrace wrap` right before `python`, inside its container or ssh (`rltrace doctor`)"
+NO_STAGE = "no stage was seen"
 _TRACED = "a traced run: the log has no time of any stage"
 _RECURS = "steps that hold all that recurs"
 _ROOM = "room on the disk for the whole run"
@@ -71,12 +73,16 @@ def rank(analysis: RunAnalysis) -> Ranking:
         return Ranking(shown, None, (), w.CANNOT_TELL, False, because, would_tell, ())
 
     steps, run = analysis.steps, analysis.run
-    if not (run.meta.get("imported") or any(one.role != AGENT for one in run.processes)):
+    imported = run.meta.get("imported")
+    if not (imported or any(one.role != AGENT for one in run.processes)):
         return nothing("no Python process was traced", _WRAPPED)
-    if not analysis.stages:
+    asked = run.processes if steps.whole_run and not imported else ()
+    adapters = [str(one.adapter) for one in asked if one.adapter]
+    if not analysis.stages and not adapters:
         command = shlex.join(map(str, run.meta.get("command") or ["python", "train.py"]))
-        would_tell = _TRACED if run.meta.get("imported") else _HOOKS.format(command)
-        return nothing("no stage was seen", would_tell)
+        return nothing(NO_STAGE, _TRACED if imported else _HOOKS.format(command))
+    if not (analysis.stages or steps.none_complete):
+        return nothing(f"no step of {adapters[0]} has begun", _BEGINS)
     if steps.none_complete:
         number = [*steps.failed, *steps.in_progress][-1][0]
         because = f"no complete step was recorded: step {number} was begun and has no end"

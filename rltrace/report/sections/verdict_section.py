@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import math
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from rltrace.analysis.alarms.alarm import Health
@@ -15,6 +16,7 @@ from rltrace.analysis.fixes.fixes import Fix
 from rltrace.analysis.stats.confidence_interval import Estimate
 from rltrace.analysis.summary import Summary, Verdict
 from rltrace.analysis.walls.learner import IN_PHASE, UPDATE, UPDATE_BYTES
+from rltrace.analysis.walls.rank import NO_STAGE
 from rltrace.analysis.walls.wall import HOW_SURE, LIKELY, WEIGHTS, Figure, Wall, stages_of
 from rltrace.report import units
 from rltrace.report.layout import Section, TableColumn, listed, lowered, numbers, raised, table
@@ -228,8 +230,7 @@ def sentences(summary: Summary) -> Iterator[str]:
     elif found.first is None:
         lead = "Other work" if found.other_work else "The wall cannot be told"
         yield f"{lead}: {found.because}."
-        unnamed = summary.run.processes and not summary.stages
-        if unnamed and (command := suggested(summary.run.path)):
+        if found.because == NO_STAGE and (command := suggested(summary.run.path)):
             yield f"{TYPE_THIS}{command}"
         elif found.would_tell:
             yield f"What would tell: {listed(found.would_tell)}."
@@ -300,7 +301,8 @@ _MOST_BYTES = 1_000_000
 
 def suggested(run_path: str) -> str:
     """`rltrace wrap --hook __main__:sample=rollout -- python train.py`, by the functions in the
-    command's own file; empty where that is not here, or no name says a stage."""
+    command's own file; empty where that is not here, or no name says a stage. Hooks of the user's
+    own stay, with the name of a function that is nearly alike where the file has none of theirs."""
     try:
         told = read_run_json(run_path)
         command = [str(word) for word in told.get("command") or ()]
@@ -310,7 +312,8 @@ def suggested(run_path: str) -> str:
         if script is None or script.stat().st_size > _MOST_BYTES:
             return ""
         called = dict(_functions(ast.parse(script.read_bytes())))
-    except (RltraceError, OSError, SyntaxError, ValueError, RecursionError):
+        asked = [str(one) for one in (told.get("settings") or {}).get("hooks") or ()]
+    except (RltraceError, OSError, SyntaxError, ValueError, TypeError, RecursionError):
         return ""
     says = {
         name: {stage for stage, said in _SAYS.items() if said.search(name.rpartition(".")[2])}
@@ -320,14 +323,23 @@ def suggested(run_path: str) -> str:
     for name, stages in says.items():  # `train_step` is a step where it calls the others
         if len(stages) > 1 and "step" in stages:
             says[name] = {"step"} if called[name] & inner - {name} else stages - {"step"}
-    hooks = []
-    for stage in _SAYS:
-        if first := next((name for name, stages in says.items() if stage in stages), ""):
-            del says[first]
-            hooks.append(f"--hook __main__:{visible(first)}={stage}")
-    if not hooks:
+    hooks = [_mended(hook, called) for hook in asked]
+    hooked = {word for hook in hooks for word in hook.removeprefix("__main__:").split("=")}
+    for stage in (one for one in _SAYS if one not in hooked):
+        names = (name for name, stages in says.items() if stage in stages and name not in hooked)
+        if first := next(names, ""):
+            hooked.add(first)
+            hooks.append(f"__main__:{first}={stage}")
+    if hooks == asked:
         return ""
-    return f"rltrace wrap {' '.join(hooks)} -- {visible(shlex.join(command))}"
+    named = " ".join(f"--hook {shlex.quote(visible(hook))}" for hook in hooks)
+    return f"rltrace wrap {named} -- {visible(shlex.join(command))}"
+
+
+def _mended(hook: str, called: Collection[str]) -> str:
+    module, _, name = hook.partition("=")[0].partition(":")
+    alike = difflib.get_close_matches(name, called, 1) if module == "__main__" else []
+    return hook.replace(f":{name}", f":{alike[0]}", 1) if alike else hook
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:

@@ -216,6 +216,7 @@ class Narrowed:
 # the same: the process with the most keeps the time. Another's step counts where it recorded none,
 # and it is not the same step: its number is new, or that step was done again, by a process of the
 # same role and rank that began after that one's last step. A rank that was late does none again.
+# Of steps of one process, one within another, the inner ones count: the outer one is their loop.
 
 _Ints = NDArray[np.int64]
 _Step = tuple[int, int, int, int]
@@ -273,7 +274,8 @@ def each_once(rows: list[_Step], parts: Parts) -> list[_Step]:
     kept = np.zeros(len(rows), np.bool_)
     found: list[tuple[object, int, int, _Ints]] = []  # part, first start, last end, numbers
     for places in sorted(np.split(order, starts)[1:], key=len, reverse=True):
-        mine, part = places, parts.get(int(process[places[0]]))
+        part = parts.get(int(process[places[0]]))
+        mine = places[~_holds_others(table[places])]
         since, until = int(table[mine, 1].min()), int(table[mine, 1:3].max())
         for other, first, last, numbers in found:
             if part != other or (since < last and first < until):
@@ -282,6 +284,15 @@ def each_once(rows: list[_Step], parts: Parts) -> list[_Step]:
             found.append((part, since, until, number[mine]))
             kept[mine] = True
     return [row for row, counts in zip(rows, kept.tolist(), strict=True) if counts]
+
+
+def _holds_others(rows: _Ints) -> NDArray[np.bool_]:
+    """Of rows of one process, by start: which hold a whole step of another number."""
+    ends = np.where(rows[:, 2] < rows[:, 1], EVER_NS, rows[:, 2])
+    twice = (np.diff(rows[:, 0]) == 0) & (ends[1:] <= ends[:-1])  # the same step, recorded again
+    ends[1:][twice] = EVER_NS
+    first = np.minimum.accumulate(ends[::-1])[::-1]  # to end, of a row and those after it
+    return np.asarray(np.append(first[1:], EVER_NS) < rows[:, 2])
 
 
 def of_one_rank(rows: list[_Step], processes: Iterable[TracedProcess]) -> list[_Step]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rltrace import open_run
 from rltrace.testing.handmade_runs import at, process, run_of
 from rltrace.testing.inside.analysis import ALARM, NOTE, summarize
 from rltrace.testing.inside.trace import Stage
@@ -211,6 +212,28 @@ def test_what_ctrl_c_ended_after_seconds_hung(tmp_path: Path) -> None:
     driver = process("driver", *steps(*[0.25] * 8), *spans)
     found = health_of(run_of(tmp_path, driver, end_real_ns=at(11.2), **SIGNALLED))
     assert ("hang", ALARM) in kinds(found)
+
+
+@pytest.mark.parametrize(
+    ("meta", "problem", "took_s"),
+    [
+        ({"exit_code": -9}, {}, 8),
+        ({"exit_code": 130, "signalled_real_ns": at(63)}, {}, 3),
+        ({"exit_code": 1, "command_pid": 7}, {"what": "process-failed", "target": "7"}, 2),
+        ({"exit_code": 1}, {"what": "step-failed", "target": "6"}, 2),
+        ({"exit_code": -9}, {"what": "process-failed", "target": "8"}, 8),  # another process
+    ],
+)
+def test_what_passes_after_the_job_was_over_is_no_time_in_its_step(
+    tmp_path: Path, meta: dict[str, Any], problem: dict[str, Any], took_s: float
+) -> None:
+    driver = process("driver", *steps(*[10] * 6), (("step", 6), 60, -1), (Stage.TRAIN, 60, 61))
+    run = run_of(tmp_path, driver, end_real_ns=at(68), **meta)
+    if problem:
+        line = json.dumps({"real_ns": at(62), "detail": "", **problem})
+        (run.path / "problems" / "one.jsonl").write_text(line)
+    (going,) = summarize(open_run(run.path), predict=False).steps.in_progress
+    assert going == (6, pytest.approx(took_s))
 
 
 @pytest.mark.parametrize(("code", "asked"), [(137, []), (130, [2]), (0, [])])

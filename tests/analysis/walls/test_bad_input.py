@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rltrace.testing.handmade_runs import at, process, rows, run_of
+from rltrace.testing.handmade_runs import at, process, rows, run_of, stating
 from rltrace.testing.inside.analysis import (
     ENV_REWARD,
     FRESHNESS,
@@ -179,7 +179,8 @@ def test_a_log_of_durations_does_not_tell_what_ran_at_once(tmp_path: Path) -> No
 
 def test_hooks_are_asked_after_where_a_run_without_stages_had_any(tmp_path: Path) -> None:
     log = {"trainer": "", "kind": "console log"}
-    traced = summary_of(tmp_path / "a", process("driver"), predict=True).verdict
+    own_loop = stating(run_of(tmp_path / "a", process("driver")), {"adapter": ""})
+    traced = summarize(own_loop).verdict
     untraced = summary_of(tmp_path / "c", predict=True).verdict
     imported = summary_of(tmp_path / "b", imported=log, predict=True).verdict
     assert traced.because == imported.because == "no stage was seen"
@@ -187,3 +188,13 @@ def test_hooks_are_asked_after_where_a_run_without_stages_had_any(tmp_path: Path
     assert "--hook" in " ".join(traced.would_tell)
     assert "--hook" not in " ".join(untraced.would_tell)
     assert "--hook" not in " ".join(imported.would_tell)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_framework_that_has_ended_no_step_is_not_hooked(tmp_path: Path, begun: bool) -> None:
+    driver = process("driver", *[(("step", 0), 0, -1)] * begun)
+    run = stating(run_of(tmp_path, driver), {"adapter": "verl"})
+    found = summarize(run, predict=False).verdict
+    assert found.because != "no stage was seen"
+    assert ("step 0" in found.because) == begun != ("verl" in found.because)
+    assert "--hook" not in " ".join(found.would_tell)

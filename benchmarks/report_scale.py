@@ -88,9 +88,7 @@ def main(rounds: int, as_json: bool) -> None:
             runs = list(maker.map(compacted, paths, SIZES))
         modules = Path(folder, "modules")
         reports = {
-            f"{size / MILLION:g} M spans": Command(
-                ["-m", "rltrace", "report", str(path)], modules
-            )
+            f"{size / MILLION:g} M spans": Command(["-m", "rltrace", "report", str(path)], modules)
             for size, path in zip(SIZES, runs, strict=True)
         }
         floors = {

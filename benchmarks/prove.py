@@ -38,7 +38,7 @@ from rich.table import Table
 import rltrace
 from benchmarks.probing import STAGE_OF, probe_wall
 from benchmarks.walls import FILES, ROOT, Wall, ended_well
-from rltrace.testing.inside.analysis import CONFIRMED, Fix, Summary, Trial, summarize
+from rltrace.testing.inside.analysis import CONFIRMED, Estimate, Fix, Summary, Trial, summarize
 from rltrace.testing.inside.run import change_of_fix, experiment
 from rltrace.testing.inside.trace import RltraceError
 
@@ -85,7 +85,7 @@ class Row:
     @property
     def narrow(self) -> bool:
         """Whether the predicted range is narrow enough to be of use."""
-        predicted = self.found.predicted_saved if self.found else None
+        predicted = _saved(self.found.predicted) if self.found else None
         return predicted is not None and predicted.high - predicted.low <= 2 * WIDEST
 
     @property
@@ -249,25 +249,31 @@ def show(rows: Sequence[Row], console: Console, loaded: bool) -> None:
     console.print(f"{sum(row.holds for row in rows)} of {len(rows)} rows hold in all columns")
 
 
+def _saved(gain: Any) -> Estimate | None:
+    """The part of a step's time that a gain in speed saves."""
+    return Estimate(*(1 - 1 / x for x in (gain.low, gain.value, gain.high))) if gain else None
+
+
 def _marked(text: str, holds: bool) -> str:
     return text if holds else f"[red]✗ {text}[/]"
 
 
 def _predicted(row: Row) -> str:
-    saved = row.found.predicted_saved if row.found else None
+    saved = _saved(row.found.predicted) if row.found else None
     return "–" if saved is None else f"{100 * saved.low:.0f} to {100 * saved.high:.0f} %"
 
 
 def _measured(row: Row) -> str:
     if row.found is None:
         return "–"
-    saved = row.found.saved
+    saved = _saved(row.found.gain)
+    assert saved is not None
     return f"{100 * saved.value:.0f} % ({100 * saved.low:.0f} to {100 * saved.high:.0f})"
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    saved = row.found.saved if row.found else None
-    predicted = row.found.predicted_saved if row.found else None
+    saved = _saved(row.found.gain) if row.found else None
+    predicted = _saved(row.found.predicted) if row.found else None
     return {
         "name": row.name,
         "wall": row.wall,

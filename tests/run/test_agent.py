@@ -103,6 +103,10 @@ def test_it_reads_the_node_and_ends_with_the_job(tmp_path: Path) -> None:
     counters = dict(opened.sql("SELECT counter, count(*) FROM samples GROUP BY 1").fetchall())
     assert counters["host/memory_total_bytes"] >= 2
     assert counters["host/cpu_busy_seconds"] >= 2
+    spent = "SELECT count(*), max(value) FROM samples WHERE counter = 'host/job_cpu_seconds'"
+    ((readings, job_cpu_s),) = opened.sql(spent).fetchall()
+    assert readings >= 2
+    assert 0 < job_cpu_s < 60  # of the job, not of the node
     ((total,),) = opened.sql(
         "SELECT DISTINCT value FROM samples WHERE counter = 'host/memory_total_bytes'"
     ).fetchall()

@@ -106,9 +106,9 @@ class Fix:
 
 
 def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) -> tuple[Fix, ...]:
-    """All moves against the walls that bind: those with a predicted gain first (of these what may
-    lose is last, and what no option makes behind what one does), then those that nothing predicts,
-    then those that gain nothing. Left out is what changes a stage that was not
+    """All moves against the walls that bind: those with a predicted gain first (of these what an
+    option makes, and what may lose behind what does not), then those that nothing predicts, then
+    those that gain nothing. Left out is what changes a stage that was not
     seen, what the run has already, an option that it lacks where it states all, and what another
     framework's setting makes and nothing predicts (but where the replay is off the run)."""
     job = known_job(analysis.run)
@@ -144,7 +144,7 @@ def fixes_for(analysis: RunAnalysis, ranking: Ranking, source: Source | None) ->
         if fix.goodput_gain is None:
             return 1, fix.effort
         worth = (fix.goodput_gain.value - 1) / fix.effort
-        return 2 * (not fix.gains), fix.may_lose, not fix.setting, -worth, fix.effort
+        return 2 * (not fix.gains), not fix.setting, fix.may_lose, -worth, fix.effort
 
     return tuple(sorted(found.values(), key=order))
 

@@ -225,7 +225,9 @@ def _run_once(plan: ExperimentPlan, pair: int, variant: str) -> None:
             _end(child)
             raise
     if code:
-        last = "".join(log.read_text("utf-8", "replace").strip().splitlines()[-1:])
+        lines = log.read_text("utf-8", "replace").strip().splitlines()
+        its_own = [line for line in lines if not line.startswith("rltrace: ")]
+        last = "".join(its_own[-1:])
         raise RltraceError(f"the {variant} run ended with exit code {code} ({log}): {last}")
 
 

@@ -181,6 +181,15 @@ def test_a_run_of_too_many_files_is_refused(
             reads(run)
 
 
+@pytest.mark.parametrize("said", ["abc", "0", "-4", "1.5", ""])
+def test_bounds_that_are_no_number_are_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setenv("RLTRACE_BOUNDS", said)
+    code, sentence, _, _ = command("top", run, "--once", "--json")
+    assert (code, len(sentence.splitlines())) == (2, 1)
+
+
 def test_a_command_has_its_memory_and_no_more(run: Path) -> None:
     endless = "SELECT len(list(hash(range))) FROM range(400000000)"
     code, said, _, peak_mb = command("query", run, endless)

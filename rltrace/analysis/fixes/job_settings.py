@@ -20,7 +20,7 @@ from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage, did_you_
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.untrusted_files import packaged_tables
 
-PAIRS, FILE = "option=value", "option: value"
+PAIRS, FLAGS, FILE = "option=value", "--option value", "option: value"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class CommandForm:
 
     def word(self, option: str) -> str:
         if not self.dashes:
-            return option
+            return option if self.form != FLAGS or option.startswith("-") else f"--{option}"
         return "--" + self.names.get(option, option).replace("_", "-")
 
     def words(self, option: str, value: Any) -> list[str]:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltrace.analysis.timeline.interval_lookup import alike, columns, levels, numbered, usual_most
+from rltrace.analysis.timeline.interval_lookup import (
+    TIMED, alike, columns, levels, numbered, usual_most,
+)  # fmt: skip
 from rltrace.analysis.timeline.intervals import Floats, Ints
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.whatif.workload import EngineModel, SampleBatch
@@ -224,6 +226,7 @@ _MOST_PLAYED = _LEAST_BATCHES * _MOST_SAMPLES  # more batches where they are sma
 _SPLIT = 0.1  # part of the groups that may be used in several steps where groups are handed out
 _PAUSES = 0.1  # part of the time between batches that begin as soon as they can
 _SPARED = 1.5  # begun for each one used: beyond it more is lost than what is still on its way
+_WORKED = 0.8  # of the latency of verdicts, from which on they waited for nobody
 _EARLY = 0.1  # part of a batch's generation before whose end a verdict begins without a barrier
 
 
@@ -370,11 +373,28 @@ def scoring_of(samples: SteadySamples, placement: str, in_batches: bool) -> str:
     return "sample" if (judged[known] < last[place[known]]).mean() > _EARLY else "group"
 
 
-def judged_at_once(samples: SteadySamples) -> int:
-    """Verdicts that were in the making at once, at the most: a process may make several."""
+def judges_of(run: OpenedRun, samples: SteadySamples, since_ns: int) -> tuple[int, float]:
+    """Verdicts that were in the making at once, at the most (a process may make several), and the
+    part of their latency in which they were: the rest they waited for a judge. They did where the
+    spans of reward functions fill the time in which verdicts are awaited, and are far shorter."""
     known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
     begin_s = samples.judged_s[known]
     times_s = begin_s, begin_s + samples.verdict_s[known]
     # In whole ns: the sum of two floats may be later than a verdict that begins just then.
-    begin_ns, end_ns = (np.round(1e9 * one).astype(np.int64) for one in times_s)
-    return int(levels(begin_ns, end_ns)[1].max(initial=1))
+    begin, end = (np.round(1e9 * one).astype(np.int64) + since_ns for one in times_s)
+    if not len(begin):
+        return 1, 1.0
+    query = f"select start_ns, end_ns from raw_spans where stage = {Stage.REWARD:d} and {TIMED}"
+    made = columns(run, f"{query} and start_ns >= {begin.min()} and end_ns <= {end.max()}")
+    asked, awaited_ns, latency_ns = _at_once(begin, end)
+    at_once, busy_ns, work_ns = _at_once(*made)
+    if work_ns < _WORKED * latency_ns and busy_ns > _WORKED * awaited_ns:
+        return at_once, work_ns / latency_ns
+    return asked, 1.0
+
+
+def _at_once(begin: Ints, end: Ints) -> tuple[int, int, int]:
+    """How many intervals there were at once, at the most; ns of their union, and of all."""
+    times, level = levels(begin, end)
+    spans = np.diff(times)
+    return int(level.max(initial=1)), int(spans[level[:-1] > 0].sum()), int((end - begin).sum())

@@ -188,19 +188,19 @@ def _of_samples(
 ) -> StepWorkload:
     run, steady, breakdown = analysis.run, analysis.steady, analysis.breakdown
     sync = _sync(analysis, placement)
+    since_ns = analysis.steps.windows[steady[0]].start_ns
     runs_ahead = placement == "async" and sync.seconds >= _SLIGHT * analysis.step_s
     sends = sends_in(run) if runs_ahead else None
     stops, *others = stopping(run, sends) if sends else (GOES_ON,)
     sequences: run_samples.Sequences = samples
     if stops == AT_ONCE and sends is not None:  # what is generated then is generated in no time
-        since_ns = analysis.steps.windows[steady[0]].start_ns
         begin_s, end_s = (_without(sends, since_ns, s) for s in (samples.begin_s, samples.end_s))
         sequences = replace(sequences, begin_s=begin_s, end_s=end_s)
     engine, notes, sure = run_samples.fit_engine(sequences, stream=placement == "async")
     batches, thin = run_samples.batches_of(samples, len(steady), placement)
-    at_once = run_samples.judged_at_once(samples)
+    at_once, worked = run_samples.judges_of(run, samples, since_ns)
     judges = max(1, round(at_once / thin))
-    slower = judges * thin / at_once  # so many fewer judges and verdicts, and the same rate
+    slower = worked * judges * thin / at_once  # so many fewer judges and verdicts, at the same rate
     verdicts_s = [batch.verdict_s * slower for batch in batches]
     tau_s = breakdown.tau_s[steady]
     reward_s = float(tau_s[:, Stage.REWARD].mean())

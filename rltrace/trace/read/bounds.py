@@ -10,7 +10,7 @@ import os
 import resource
 from contextlib import suppress
 
-from rltrace.trace.errors import RltraceError
+from rltrace.trace.errors import RltraceError, WrongUsage
 
 RAISED_BY = "RLTRACE_BOUNDS"
 _MOST_RAISED = 10_000
@@ -55,7 +55,9 @@ _held: list[int] = []  # the memory that this command may take; empty: nobody ho
 
 def hold_memory(run_bytes: int = 0) -> None:
     """Holds this process to the memory of a command; `run_bytes`: on disk, of a run that was
-    recorded here. What needs more raises `MemoryError`."""
+    recorded here. What needs more raises `MemoryError`. Errors: `WrongUsage`."""
+    if not (said := os.environ.get(RAISED_BY, "1")).isdecimal() or not int(said):
+        raise WrongUsage(f"{RAISED_BY}={said!r} is no whole number of times: 4, for example")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each of its threads takes 40 MB for good
     # Of Arrow's allocator: what it reserves at its start, a GiB, is then not taken before its time.
     os.environ.setdefault("MIMALLOC_ARENA_EAGER_COMMIT", "0")

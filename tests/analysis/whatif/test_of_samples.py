@@ -75,6 +75,25 @@ def test_slots_and_judges_are_found(tmp_path: Path) -> None:
     assert more.gain.value == pytest.approx(10 / 8, rel=0.02)
 
 
+@pytest.mark.parametrize(("busy_s", "judges", "step_s"), [(0.5, 1, 9.0), (0.1, 4, 10.0)])
+def test_verdicts_that_wait_for_a_busy_judge_are_short_ones(
+    tmp_path: Path, busy_s: float, judges: int, step_s: float
+) -> None:
+    """Four verdicts are asked for at once and come 0.5 s apart. The reward function's own spans
+    fill that time, or a part of it: then somebody else makes the verdicts."""
+    begin = [10.0 * step for step in range(6) for _ in range(4)]
+    engine = sampled(process("rollout"), begin, 4.0, response_tokens=5, first_version=0)
+    asked = [one + 4 for one in begin]
+    ends = [one + 0.5 * (1 + n % 4) for n, one in enumerate(asked)]
+    judge = process("reward", *[(Stage.REWARD, end - busy_s, end) for end in ends])
+    ids = list(range(1, len(asked) + 1))
+    rows(judge, "rewards", start_s=asked, end_s=ends, trajectory=ids, value=[1.0] * len(ids))
+    run = run_of(tmp_path, driver((6, 10), 6), engine, judge, settings=COLOCATED)
+    assert of(run).reward_workers == judges
+    found = predict(workload_of(run), [("reward_parallel", "x2")])
+    assert found.step_s.value == pytest.approx(step_s, rel=0.02)
+
+
 def of_queue(path: Path, steps: int = 16) -> Run:
     """Samples go one by one through a queue to two judges, 4 s each, and the learner takes any four
     of them: 8 s a step. It trains for 1 s and then moves weights for 2 s, in which it stands still.

@@ -124,7 +124,7 @@ def slowed(load: StepWorkload, stage: Stage, factor: float) -> StepWorkload:
     if stage is Stage.ENV:
         return load.with_batches(lambda b: replace(b, env_s=b.env_s * factor))
     if stage is Stage.REWARD:
-        return load.with_batches(lambda b: replace(b, verdict_s=b.verdict_s * factor))
+        load = load.with_batches(lambda b: replace(b, verdict_s=b.verdict_s * factor))
     if stage is Stage.SYNC:
         return replace(load, sync=replace(load.sync, seconds=load.sync.seconds * factor))
     if stage is Stage.SWITCH:
@@ -233,6 +233,10 @@ def partial_rollout(load: StepWorkload, in_flight: float, constants: Constants) 
     turns = load.placement in ("colocated", "disaggregated")
     _needs(turns, f"{load.placement} does not wait for a batch to end")
     _knows(not load.without_samples, _NO_TAIL_SEEN)
+    if load.scoring == "batch":  # whose verdicts still begin once it is full, and hide nowhere
+        each = tuple(float(one.verdict_s.sum()) / load.reward_workers for one in load.batches)
+        load = load.with_batches(lambda b: replace(b, verdict_s=np.zeros_like(b.verdict_s)))
+        load = replace(load, serial_s={Stage.REWARD: each, **load.serial_s})
     return replace(load, keeps_unfinished=True, in_flight=in_flight)
 
 

@@ -248,7 +248,8 @@ class Play:
         means = (counted[-1] - counted[0]) / (len(counted) - 1)
         step_s, rollout_s, waits_s, reward_s, stale = means.tolist()
         stages = {stage: load.mean_s(stage) for stage in load.serial_s}
-        stages[Stage.ROLLOUT], stages[Stage.REWARD] = rollout_s, reward_s / load.reward_workers
+        judged_s = stages.get(Stage.REWARD, 0.0) + reward_s / load.reward_workers
+        stages[Stage.ROLLOUT], stages[Stage.REWARD] = rollout_s, judged_s
         stages[Stage.REFERENCE] = stages.get(Stage.REFERENCE, 0.0) + load.reference_s
         stages[Stage.SYNC], stages[Stage.SWITCH] = load.sync.seconds, load.switch_s
         total = lags.total()

@@ -38,6 +38,8 @@ def main(runs: int, first: int, seconds: float) -> None:
                 found.append(one := tried(seed, good, Path(folder)))
             if one.wrong:
                 print(f"{one.seed}: {one.what}; {one.command}: {one.wrong}", flush=True)
+            if len(found) % 50 == 0:
+                print(f"{len(found)} of {runs}", file=sys.stderr)
     wrong = [one for one in found if one.wrong]
     codes = {code: sum(one.code == code for one in found) for code in {o.code for o in found}}
     print(f"{len(found)} runs from seed {first}, {len(wrong)} wrong; exit codes {codes}")

@@ -29,7 +29,8 @@ from rltrace.testing.inside.trace import (
 )
 from rltrace.testing.inside.trace import RunFollower as Follower
 from rltrace.testing.inside.trace import compaction_compact as compact
-from tests.fuzz.hostile_runs import TELLS_PEAK, one_batch
+from tests.fuzz.hostile_inputs import one_batch
+from tests.fuzz.hostile_runs import TELLS_PEAK
 
 
 @pytest.fixture

@@ -13,8 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltrace.analysis.timeline.interval_lookup import (
-    TIMED, alike, columns, levels, numbered, usual_most,
-)  # fmt: skip
+    TIMED,
+    alike,
+    columns,
+    levels,
+    numbered,
+    usual_most,
+)
 from rltrace.analysis.timeline.intervals import Floats, Ints
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.whatif.workload import EngineModel, SampleBatch
@@ -375,7 +380,7 @@ def scoring_of(samples: SteadySamples, placement: str, in_batches: bool) -> str:
 
 def judges_of(run: OpenedRun, samples: SteadySamples, since_ns: int) -> tuple[int, float]:
     """Verdicts that were in the making at once, at the most (a process may make several), and the
-    part of their latency in which they were: the rest they waited for a judge. They did where the
+    seconds of one, beyond which it waited for a judge (infinite: none did). They did where the
     spans of reward functions fill the time in which verdicts are awaited, and are far shorter."""
     known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
     begin_s = samples.judged_s[known]
@@ -383,14 +388,14 @@ def judges_of(run: OpenedRun, samples: SteadySamples, since_ns: int) -> tuple[in
     # In whole ns: the sum of two floats may be later than a verdict that begins just then.
     begin, end = (np.round(1e9 * one).astype(np.int64) + since_ns for one in times_s)
     if not len(begin):
-        return 1, 1.0
+        return 1, math.inf
     query = f"select start_ns, end_ns from raw_spans where stage = {Stage.REWARD:d} and {TIMED}"
     made = columns(run, f"{query} and start_ns >= {begin.min()} and end_ns <= {end.max()}")
     asked, awaited_ns, latency_ns = _at_once(begin, end)
     at_once, busy_ns, work_ns = _at_once(*made)
     if work_ns < _WORKED * latency_ns and busy_ns > _WORKED * awaited_ns:
-        return at_once, work_ns / latency_ns
-    return asked, 1.0
+        return at_once, work_ns / len(begin) / 1e9
+    return asked, math.inf
 
 
 def _at_once(begin: Ints, end: Ints) -> tuple[int, int, int]:

@@ -198,10 +198,10 @@ def _of_samples(
         sequences = replace(sequences, begin_s=begin_s, end_s=end_s)
     engine, notes, sure = run_samples.fit_engine(sequences, stream=placement == "async")
     batches, thin = run_samples.batches_of(samples, len(steady), placement)
-    at_once, worked = run_samples.judges_of(run, samples, since_ns)
+    at_once, one_s = run_samples.judges_of(run, samples, since_ns)
     judges = max(1, round(at_once / thin))
-    slower = worked * judges * thin / at_once  # so many fewer judges and verdicts, at the same rate
-    verdicts_s = [batch.verdict_s * slower for batch in batches]
+    slower = judges * thin / at_once  # so many fewer judges and verdicts, and the same rate
+    verdicts_s = [np.minimum(batch.verdict_s, one_s) * slower for batch in batches]
     tau_s = breakdown.tau_s[steady]
     reward_s = float(tau_s[:, Stage.REWARD].mean())
     told_s = float(np.mean([one.sum() for one in verdicts_s])) / judges

@@ -102,7 +102,8 @@ def in_short(analysis: RunAnalysis, predict: bool = True) -> str:
         maybe = "" if found.confidence == LIKELY else "maybe "
         walls = (f"{wall.name} ({units.share(wall.cost.share)})" for wall in found.binding)
         parts.append(f"wall: {maybe}{listed([*walls])}")
-        if (best := best_fix(found)) is not None and best.goodput_gain is not None:
+        best = best_fix(found) if predict else None  # by the replay, or not at all
+        if best is not None and best.goodput_gain is not None:
             gain = f"{100 * (best.goodput_gain.value - 1):+.0f} %"
             what = setting_words(best) if best.setting else best.sized
             parts.append(f"try{verdict_section.MAY_LOSE * best.may_lose}: {what} ({gain})")

@@ -24,8 +24,7 @@ from benchmarks.synthetic.timeline import play
 from benchmarks.synthetic.truth import StepTruth, Truth, make
 from benchmarks.synthetic.workload import PLACEMENTS, Workload
 from rltrace.testing.inside.trace import TABLES, Table
-from rltrace.testing.run_files import Columns
-from rltrace.testing.timeline_rows import START_NS
+from rltrace.testing.run_files import START_NS, Columns
 
 __all__ = ["Job", "StepTruth", "Truth", "Workload", "make", "make_job", "make_long"]
 

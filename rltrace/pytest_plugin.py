@@ -11,7 +11,6 @@ imported where a test asks for it.
 
 from __future__ import annotations
 
-import inspect
 import os
 import subprocess
 import sys
@@ -96,37 +95,23 @@ def pytest_runtest_call(item: pytest.Item) -> None:
     runs = item.stash.get(_RUNS, [])
     if not runs:
         raise _failed(f"nothing to gate: {item.name} ran no job with rltrace_run")
-    try:
-        asked = inspect.signature(_hold).bind(runs, item.config.rootpath, *mark.args, **mark.kwargs)
-    except TypeError as error:
-        raise _failed(f"@pytest.mark.{MARK} {error}") from None
-    _hold(*asked.args, **asked.kwargs)
+    if mark.args:
+        raise _failed(f"@pytest.mark.{MARK} takes limits by name, such as max={{'lag.max': 4}}")
+    _hold(runs, item.config.rootpath, **mark.kwargs)
 
 
-def _hold(
-    runs: Sequence[Path],
-    root: Path,
-    *,
-    min: float | Mapping[str, Any] | None = None,
-    max: Mapping[str, Any] | None = None,
-    baseline: str | os.PathLike[str] | None = None,
-    max_regression: Mapping[str, str] | None = None,
-    wall: str | None = None,
-    cannot_tell: str = "fail",
-) -> None:
+def _hold(runs: Sequence[Path], root: Path, /, cannot_tell: str = "fail", **asked: Any) -> None:
+    """`asked` has the names of `[gate]` in rltrace.toml."""
     from rltrace.analysis.gate.metrics import PASS, UNSURE
     from rltrace.report.formats import gate_outputs
     from rltrace.run.gate_settings import from_table, gate, read_settings
     from rltrace.trace.errors import RltraceError
 
-    table = {
-        "baseline": None if baseline is None else os.fspath(baseline),
-        "max-regression": max_regression,
-        "min": {"goodput_per_gpu": min} if isinstance(min, int | float) else min,
-        "max": max,
-        "wall": wall,
-    }
-    stated = {name: value for name, value in table.items() if value is not None}
+    stated = {name: value for name, value in asked.items() if value is not None}
+    if "baseline" in stated:
+        stated["baseline"] = os.fspath(stated["baseline"])
+    if isinstance(least := stated.get("min"), int | float):
+        stated["min"] = {"goodput_per_gpu": least}
     if cannot_tell not in ("fail", "skip"):
         raise _failed(f"cannot_tell is 'fail' or 'skip', and not {cannot_tell!r}")
     try:

@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 from benchmarks.synthetic.workload import Workload
 from rltrace.testing import run_files
 from rltrace.testing.inside.trace import PROBLEMS, Stage, Table, update_run_json
-from rltrace.testing.run_files import SPAN_COLUMNS, Columns, ProcessFiles
-from rltrace.testing.timeline_rows import MAIN_LANE, SECOND, Interval, Process
+from rltrace.testing.run_files import (
+    MAIN_LANE,
+    SECOND,
+    SPAN_COLUMNS,
+    Columns,
+    Interval,
+    Process,
+    ProcessFiles,
+)
 
 Ints = NDArray[np.int64]
 SEGMENT_ROWS = 1_200_000

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.synthetic.events import Activity, Server, Simulation, Then
 from benchmarks.synthetic.workload import PLACEMENTS
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.timeline_rows import SECOND, START_NS
+from rltrace.testing.run_files import SECOND, START_NS
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from benchmarks.synthetic.job import Job, Played, Update, play_job
 from benchmarks.synthetic.timeline import ids
 from benchmarks.synthetic.workload import Workload
 from rltrace.testing.inside.trace import Fate, Finish, Outcome, Stage, SyncRole, Transport, word
-from rltrace.testing.timeline_rows import SECOND
+from rltrace.testing.run_files import SECOND
 
 UNKNOWN = "unknown"
 

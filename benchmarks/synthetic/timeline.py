@@ -24,7 +24,7 @@ from rltrace.testing.inside.trace import (
     Transport,
     word,
 )
-from rltrace.testing.timeline_rows import MAIN_LANE, SECOND, START_NS, Column, Interval
+from rltrace.testing.run_files import MAIN_LANE, SECOND, START_NS, Column, Interval
 
 
 def ids(kind: int, numbers: Ints) -> Ints:

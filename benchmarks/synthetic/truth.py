@@ -22,7 +22,7 @@ from benchmarks.synthetic.files import PlayedBatch, StepPlan, Timeline, write
 from benchmarks.synthetic.timeline import play
 from benchmarks.synthetic.workload import Workload
 from rltrace.testing.inside.trace import Fate, OpenedRun, Stage, word
-from rltrace.testing.timeline_rows import SECOND, Interval
+from rltrace.testing.run_files import SECOND, Interval
 
 ACTORS = {Stage.ROLLOUT, Stage.ENV, Stage.REWARD}
 WEIGHTS = {Stage.SYNC, Stage.SWITCH}

@@ -34,6 +34,7 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.read.framework_figure import logged_figures
 from rltrace.trace.read.run import OpenedRun, recorded_until
 from rltrace.trace.run_dir import STUCK
+from rltrace.trace.untrusted_files import packaged_toml
 
 if TYPE_CHECKING:
     from rltrace.analysis.figures.coverage import Coverage
@@ -141,12 +142,8 @@ class RunAnalysis:
     @cached_property
     def drawn_ns(self) -> tuple[int, int]:
         """From the first to the last thing that a timeline has, the end where something hangs."""
-        tables = ("raw_trajectories", "raw_rewards", "raw_syncs")
-        rows = " union all ".join(f"select start_ns, end_ns from {table}" for table in tables)
-        first, last = self.run.ask(
-            "select coalesce(min(start_ns), 0), coalesce(max(greatest(start_ns, end_ns)), 0) "
-            f"from ({rows}) where start_ns > 0"
-        )[0]
+        query = packaged_toml("analysis/data/queries.toml")["first_and_last"]
+        first, last = self.run.ask(query)[0]
         began = [moment for moment in (self.activity.first_ns, first) if moment > 0]
         hangs_until = self.until_ns if self.coverage.in_progress else 0
         return (min(began), max(self.activity.last_ns, last, hangs_until)) if began else (0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, takewhile
 
@@ -68,24 +68,24 @@ def lines(summary: Summary, width: int) -> list[Text]:
     last = [Text(line, style="dim") for each in more for line in wrapped(each, width)]
     parts = (_head, _alarms, _verdict, _where, _change, _health)
     for room in _ROOMS:
-        made = _made(parts, summary, width, room) + last
-        if (left := MOST_LINES - len(made)) >= 0:
+        made = {part: _made(part, summary, width, room) for part in parts}
+        if (left := MOST_LINES - sum(map(len, made.values())) - len(last)) >= 0:
             break
-    free = left + len(list(_alarms(summary, width, room)))  # what other parts leave to alarms
-    return _made(parts, summary, width, replace(room, alarm_lines=free)) + last
+    if made[_alarms]:  # they get what the other parts leave
+        free = left + len(made[_alarms]) - 1
+        made[_alarms] = _made(_alarms, summary, width, replace(room, alarm_lines=free))
+    return [*chain(*made.values()), *last]
 
 
 def top(summary: Summary, width: int) -> list[Text]:
     """Its first lines with all that is wrong, as the head of a longer report."""
-    return _made((_head, _alarms, _verdict), summary, width, _ALL)[:-1]
+    parts = (_head, _alarms, _verdict)
+    return [line for part in parts for line in _made(part, summary, width, _ALL)][:-1]
 
 
-def _made(parts: Iterable[_Part], summary: Summary, width: int, room: _Room) -> list[Text]:
-    made = []
-    for part in parts:
-        if found := list(part(summary, width, room)):
-            made += [*(Text(one) if isinstance(one, str) else one for one in found), Text()]
-    return made
+def _made(part: _Part, summary: Summary, width: int, room: _Room) -> list[Text]:
+    made = [Text(one) if isinstance(one, str) else one for one in part(summary, width, room)]
+    return [*made, Text()] if made else []
 
 
 def in_short(analysis: RunAnalysis, predict: bool = True) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -120,35 +119,21 @@ def serve(
     """Serves until SIGINT or SIGTERM, or with `until_end` a minute after the job has ended, to be
     scraped once more. `serving` is told the URL. Errors: `RltraceError`: no port, a deleted run."""
     try:
-        server = _Server(host, port, _handler(exporter, only_here=is_loopback(host)))
+        server = BoundedServer((host, port), _handler(exporter, only_here=is_loopback(host)))
     except (OSError, OverflowError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         said = f"cannot serve on {host} port {port}: {why}; give another --port"
         raise WrongUsage(said) from None
-    with server, closing(exporter), ended_by_signal() as ended:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            in_url = f"[{host}]" if ":" in host else host
-            serving(f"http://{in_url}:{server.server_address[1]}{PATH}")
-            over_at: float | None = None
-            while not ended.wait(_LOOKS_EVERY_S):
-                exporter.judge()
-                if exporter.is_over() and until_end:
-                    over_at = over_at or time.monotonic()
-                    if time.monotonic() - over_at >= _LAST_SCRAPES_S:
-                        return
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-class _Server(BoundedServer):
-    """(An `HTTPServer` asks the DNS for its own name first, which may take long.)"""
-
-    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), handler)
+    with closing(exporter), ended_by_signal() as ended, server.answering():
+        in_url = f"[{host}]" if ":" in host else host
+        serving(f"http://{in_url}:{server.server_address[1]}{PATH}")
+        over_at: float | None = None
+        while not ended.wait(_LOOKS_EVERY_S):
+            exporter.judge()
+            if exporter.is_over() and until_end:
+                over_at = over_at or time.monotonic()
+                if time.monotonic() - over_at >= _LAST_SCRAPES_S:
+                    return
 
 
 def _handler(exporter: Exporter, only_here: bool) -> type[BaseHTTPRequestHandler]:

@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from rltrace.testing.handmade_runs import run_of as run_of
     from rltrace.testing.handmade_runs import stating as stating
     from rltrace.testing.handmade_runs import turns as turns
+    from rltrace.testing.run_files import SECOND as SECOND
+    from rltrace.testing.run_files import START_NS as START_NS
+    from rltrace.testing.run_files import Process as Process
     from rltrace.testing.scratch_recorder import recording as recording
-    from rltrace.testing.timeline_rows import SECOND as SECOND
-    from rltrace.testing.timeline_rows import START_NS as START_NS
-    from rltrace.testing.timeline_rows import Process as Process
 
 _HOMES = {
     "clocks": "FakeClock up_for_days",
     "handmade_runs": "at between process report_of rows run_from_arrays run_of stating turns",
-    "timeline_rows": "SECOND START_NS Process",
+    "run_files": "SECOND START_NS Process",
     "scratch_recorder": "recording",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

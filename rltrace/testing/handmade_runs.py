@@ -19,8 +19,7 @@ from rltrace.analysis.whatif.predict import Source
 from rltrace.hooks.sample_api import identify
 from rltrace.report.formats.to_json import render
 from rltrace.report.notebook import Run
-from rltrace.testing.run_files import write
-from rltrace.testing.timeline_rows import MAIN_LANE, SECOND, START_NS, Interval, Process
+from rltrace.testing.run_files import MAIN_LANE, SECOND, START_NS, Interval, Process, write
 from rltrace.trace import vocabulary
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.metadata_validation import update_run_json

@@ -1,7 +1,7 @@
 """A minimal GRPO trainer on Ray, small enough to read in one sitting.
 
 Read in this order: `task` (what is learned), `model` (the policy), `engine` (generation), `rollout`
-and `reward` (the actors' side), `grpo`, `objective` and `learner` (the learner's), `chains` (their
+and `reward` (the actors' side), `grpo` and `learner` (the learner's), `chains` (their
 stages), `queue` and `placement` (who runs when), `actor_pools` (the dead replaced), `run` (a job).
 It holds no tracing call: rltrace attaches to it from outside.
 """

@@ -5,12 +5,18 @@ The prompt "bca=" of the task "sort" asks for "abc."; "." ends a response.
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import re
+import shutil
 import string
+import subprocess
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import NormalDist
+from subprocess import DEVNULL, PIPE
 
 from rltrace.trainer.config import TrainerConfig, TrainerError
 
@@ -107,10 +113,156 @@ def similarity(given: str, right: str) -> float:
     return 0.5 * overlap + 0.5 * placed / max(len(given), len(right))
 
 
+RULES: dict[str, Callable[[str], str]] = {
+    "sort": lambda question: "".join(sorted(question)),
+    "reverse": lambda question: question[::-1],
+    "copy": lambda question: question,
+}
+
+
+class Rewriting(Task):
+    """One rule, on strings of `shortest` to `longest` symbols: "bca=" is "abc." sorted."""
+
+    def solution(self, question: str) -> str:
+        return RULES[self.name](question)
+
+    @property
+    def longest_response(self) -> int:
+        return self.config.longest + 1
+
+
+class Repeat(Task):
+    """Response lengths with a tail: "c=" asks for many "c"."""
+
+    def __init__(self, config: TrainerConfig) -> None:
+        super().__init__(config)
+        counts = lognormal_ladder(config.symbols, config.mean_length, config.length_tail)
+        self.counts = dict(zip(self.symbols, counts, strict=True))
+
+    def question(self, draw: random.Random) -> str:
+        return draw.choice(self.symbols)
+
+    @property
+    def longest_question(self) -> int:
+        return 1
+
+    def solution(self, question: str) -> str:
+        return question * self.counts[question]
+
+    @property
+    def longest_response(self) -> int:
+        return self.counts[self.symbols[-1]] + 1
+
+
+def lognormal_ladder(rungs: int, mean: float, variation: float) -> list[int]:
+    """A lognormal distribution as `rungs` equally likely whole numbers, rising, at least 1: the
+    means of its shares. Their mean is about `mean`; `variation` is deviation over mean."""
+    sigma = math.sqrt(math.log1p(variation**2))
+    normal = NormalDist()
+    cuts = (-math.inf, *normal.quantiles(rungs), math.inf)
+    below = [normal.cdf(cut - sigma) for cut in cuts]  # share of the sum that lies below each cut
+    return [max(1, round(mean * rungs * (high - low))) for low, high in itertools.pairwise(below)]
+
+
+VERIFIER_LIMIT_SECONDS = 10.0
+
+
+class Expression(Task):
+    """Numbers to be written as a sum of `shortest` to `longest` terms of at most `symbols`: "17="
+    asks for one, and the verifier is a program."""
+
+    def __init__(self, config: TrainerConfig) -> None:
+        super().__init__(config, "0123456789", marks="+")
+        if config.symbols > 9:
+            raise TrainerError(f"symbols must be at most 9, the digits, not {config.symbols}")
+        shell = shutil.which("sh")
+        if shell is None:
+            raise TrainerError("the task expression needs sh, and there is none on the PATH")
+        self.shell = shell
+
+    def question(self, draw: random.Random) -> str:
+        terms = draw.randint(self.config.shortest, self.config.longest)
+        return str(sum(draw.randint(1, self.config.symbols) for _ in range(terms)))
+
+    @property
+    def longest_question(self) -> int:
+        return len(str(self.config.longest * self.config.symbols))
+
+    def solution(self, question: str) -> str:
+        return f"{int(question) - 1}+1"
+
+    @property
+    def longest_response(self) -> int:
+        return self.longest_question + 3
+
+    def score(self, question: str, response: str) -> float:
+        """How near the sum comes, 1 - difference / larger; half where nothing is added; 0 for no
+        sum. Errors: `subprocess.TimeoutExpired`, `subprocess.CalledProcessError` (killed)."""
+        command = [self.shell, "-c", 'echo "$(($1))"', "sh", response]
+        done = subprocess.run(
+            command, stdout=PIPE, stderr=DEVNULL, timeout=VERIFIER_LIMIT_SECONDS, check=False
+        )
+        if done.returncode > 0:
+            return 0.0
+        done.check_returncode()
+        asked, value = int(question), int(done.stdout)
+        nearness = max(0.0, 1 - abs(value - asked) / max(value, asked))
+        return nearness if "+" in response.lstrip("+") else 0.5 * nearness
+
+
+VALUE_LENGTH = 2
+
+
+class Lookup(Task):
+    """Two turns and a tool: "bca?ed=ed." is a query, the call, the tool's answer, the policy's own.
+    A table holds a value for every string: too many to learn them, so it must be asked."""
+
+    def __init__(self, config: TrainerConfig) -> None:
+        super().__init__(config, marks="?")
+        self.call_token = self.vocabulary - 1
+
+    def solution(self, question: str) -> str:
+        draw = random.Random(f"table/{question}")
+        return "".join(draw.choice(self.symbols) for _ in range(VALUE_LENGTH))
+
+    @property
+    def longest_response(self) -> int:
+        return self.config.longest + 1 + (VALUE_LENGTH + 1) + VALUE_LENGTH + 1
+
+    def tool(self, prompt: Sequence[int], response: Sequence[int]) -> list[int] | None:
+        """The value for what was written since the last "=" and was called with, then `ASK`."""
+        if not response or response[-1] != self.call_token:
+            return None
+        query = self.text(response[:-1]).rpartition("=")[2]
+        return self.tokenize(self.solution(query) + "=")
+
+    def demonstration(self, prompt: Sequence[int]) -> tuple[list[int], list[bool]]:
+        """Query and call, the tool's answer, the same as the policy's."""
+        call = [*prompt[:-1], self.vocabulary - 1]
+        told = self.tool(prompt, call) or []
+        answer = self.answer(prompt)
+        owners = [True] * len(call) + [False] * len(told) + [True] * len(answer)
+        return [*call, *told, *answer], owners
+
+    def score(self, question: str, response: str) -> float:
+        """Half for the query, half for saying what the table told to it; 0 without a call."""
+        query, call, rest = response.partition("?")
+        told, _, answer = rest.partition("=")
+        if not call or not told:
+            return 0.0
+        return 0.5 * similarity(query, question) + 0.5 * similarity(answer, told)
+
+
+KINDS: dict[str, Callable[[TrainerConfig], Task]] = {
+    **dict.fromkeys(RULES, Rewriting),
+    "repeat": Repeat,
+    "expression": Expression,
+    "lookup": Lookup,
+}
+
+
 def task_of(config: TrainerConfig) -> Task:
     """The task that a run is about. Errors: `TrainerError` for settings that it cannot have."""
-    from rltrace.trainer.tasks import KINDS  # they are made from the class above
-
     task = KINDS[config.task](config)
     if config.max_response < task.longest_response:
         raise TrainerError(

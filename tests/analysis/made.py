@@ -17,7 +17,7 @@ from rltrace.testing.inside.analysis import (
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import compaction_compact as compact
 from rltrace.testing.inside.trace import delete_segments, open_run
-from rltrace.testing.timeline_rows import Process
+from rltrace.testing.run_files import Process
 from tests.analysis.walls.walled import STEPS, job, samples
 
 __all__ = ["rows"]

@@ -17,7 +17,7 @@ from rltrace.testing.inside.analysis import (
     summarize,
     wrong_with,
 )
-from rltrace.testing.inside.report import headline, perfetto, walls_section
+from rltrace.testing.inside.report import perfetto, sentences, walls_section
 from rltrace.testing.inside.trace import Fate, Finish, Outcome, Stage
 from tests.analysis.made import rows
 from tests.analysis.walls.walled import job, samples, summary_of, uses, verdicts
@@ -95,7 +95,7 @@ def test_where_most_of_the_time_is_between_the_steps_no_wall_binds(tmp_path: Pat
 def test_of_several_walls_each_is_told_by_its_name(tmp_path: Path) -> None:
     summary = summary_of(tmp_path / "walls", job(rollout=5, train=5))
     for wall in summary.verdict.binding:
-        assert f"{wall.name} (" in headline(summary)
+        assert f"{wall.name} (" in next(sentences(summary))
         assert [one for one in walls_section(summary.verdict).notes if wall.because in one]
     assert len(summary.verdict.binding) == 2
 

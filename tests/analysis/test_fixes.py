@@ -26,11 +26,11 @@ from rltrace.testing.inside.analysis import FrameworkSetting as Setting
 from rltrace.testing.inside.analysis import playbook_moves as moves
 from rltrace.testing.inside.analysis import predict_Estimate as Estimate
 from rltrace.testing.inside.report import (
-    evidence,
     fixes_part,
     fixes_section,
     gain_words,
     markdown,
+    sentences,
     terminal,
 )
 from rltrace.testing.inside.trace import Stage
@@ -153,17 +153,17 @@ def test_nothing_gains_more_than_the_stage_costs_that_it_shortens(tmp_path: Path
 
 def test_where_no_fix_is_known_it_is_said_against_what(slow_verdicts: Summary) -> None:
     """What takes most of a step is not to be left so."""
-    assert not [one for one in evidence(slow_verdicts) if "No fix is known" in one]
+    assert not [one for one in sentences(slow_verdicts) if "No fix is known" in one]
     none = replace(slow_verdicts.verdict, fixes=(), no_gain=())
     (line,) = not_none(fixes_section(none)).lines
     assert line.startswith("No fix is known: no move against env/reward has an option")
-    told = evidence(replace(slow_verdicts, verdict=none))
+    told = sentences(replace(slow_verdicts, verdict=none))
     assert line in list(told)
     assert "No fix is known" in fixes_part(replace(slow_verdicts, verdict=none))
     idle = replace(none, no_gain=("score beside other work",))
     (line,) = not_none(fixes_section(idle)).lines
     assert "no known move against env/reward" in line
-    told = evidence(replace(slow_verdicts, verdict=idle))
+    told = sentences(replace(slow_verdicts, verdict=idle))
     assert [one for one in told if one.startswith("No fix is known: no known move")]
 
 

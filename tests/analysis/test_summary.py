@@ -269,7 +269,7 @@ def test_of_too_few_whole_steps_there_is_no_verdict(
         found = summarize(opened, predict=False)
         assert found.verdict.first is None
         assert found.verdict.fixes == ()
-        assert because in verdict.headline(found)
+        assert because in next(verdict.sentences(found))
         assert found.steps.complete == complete
 
 
@@ -278,4 +278,4 @@ def test_an_agent_that_stops_cuts_nothing_short(stopped_in: Stopped, tmp_path: P
     assert whole_steps(opened) is opened
     run = run_of(tmp_path / "none", process("learner", (Stage.TRAIN, 0, 9)))
     found = summarize(stopped(run.path, (run.processes[0].who, at(7))), predict=False)
-    assert "no step was recorded" in verdict.headline(found)
+    assert "no step was recorded" in next(verdict.sentences(found))

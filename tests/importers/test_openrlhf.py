@@ -10,7 +10,7 @@ import pytest
 from rltrace.adapters.openrlhf.log import BROADCAST, GENERATION, STEP
 from rltrace.testing.inside.adapters import LogRecord as Record
 from rltrace.testing.inside.importers import ImportedRun, Log, read_durations, read_run
-from rltrace.testing.inside.report import headline
+from rltrace.testing.inside.report import sentences
 from rltrace.testing.inside.trace import RltraceError, Stage
 from tests.importers.logs import FIXTURES, imported, lines, reasons, tau
 
@@ -51,7 +51,7 @@ def test_no_wall_is_named_that_the_log_has_in_one_figure_with_another(tmp_path: 
     log.write_text(lines(*({"step": n, **timing(0.9, 0.1, 0.1, 0.1)} for n in range(1, 7))))
     _, _, summary = imported("openrlhf", log, tmp_path)
     assert (summary.verdict.first, summary.verdict.fixes) == (None, ())
-    assert "generation or scoring" in headline(summary)
+    assert "generation or scoring" in next(sentences(summary))
 
 
 def test_an_asynchronous_run_has_its_generation_beside_the_trainer(tmp_path: Path) -> None:

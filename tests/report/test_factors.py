@@ -13,7 +13,7 @@ from rltrace.testing.handmade_runs import at, process, rows, run_of, turns
 from rltrace.testing.inside.analysis import ALARM, Alarm, Health, LagBound, summarize
 from rltrace.testing.inside.report import to_json
 from rltrace.testing.inside.trace import Stage
-from rltrace.testing.timeline_rows import Process
+from rltrace.testing.run_files import Process
 from tests.report.summaries import Summaries, words_of
 
 

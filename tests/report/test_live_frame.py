@@ -16,7 +16,7 @@ from rltrace.report.live_frame import frame
 from rltrace.testing.inside.analysis import LiveState, job_of
 from rltrace.testing.inside.analysis import snapshot as live
 from rltrace.testing.inside.report import to_json
-from rltrace.testing.timeline_rows import SECOND
+from rltrace.testing.run_files import SECOND
 
 RUNNING = {"state": "running", "sentence": "running"}
 KILLED = {"state": "killed", "sentence": "killed by SIGKILL (kill -9)"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rltrace.report.sections.verdict_section import headline, suggested
+from rltrace.report.sections.verdict_section import sentences, suggested
 from rltrace.testing.handmade_runs import at, between, process, rows, run_of
 from rltrace.testing.inside.analysis import Summary, summarize
 from rltrace.testing.inside.report import sections, stages_section, warnings
@@ -40,7 +40,7 @@ def test_a_job_that_failed_in_its_first_step_trained_on_nothing(tmp_path: Path) 
     learner = process("learner", (("step", 1), 0, -1), (Stage.LOGPROB, 5, 6))
     rows(learner, "uses", time_s=[5], trajectory=[1], fate=[Fate.TRAINED], tokens=[9])
     found = summarize(run_of(tmp_path, learner, end_real_ns=at(9), exit_code=1))
-    assert "No advice: it failed." in headline(found)
+    assert "No advice: it failed." in next(sentences(found))
     shown = {one.title: one for _, parts in sections(found) for one in parts}
     assert "no training on these samples" in " ".join(shown["Staleness"].notes)
     assert shown["Goodput"].lines[0] == "Unknown: no step was completed."
@@ -92,4 +92,4 @@ def test_a_job_that_somebody_ended_did_not_fail(
     found = summarize(run_of(tmp_path, driver, end_real_ns=at(20), **how))
     warned = "\n".join(warnings(found))
     assert "step 1 was in progress, when the job ended, for 10.0 s" in warned
-    assert ("No advice" in headline(found)) is ("failed" in warned) is failed
+    assert ("No advice" in next(sentences(found))) is ("failed" in warned) is failed

@@ -23,7 +23,7 @@ from rltrace.testing.inside.trace import (
 )
 from rltrace.testing.inside.trace import RunFollower as Follower
 from rltrace.testing.inside.trace import compaction_compact as compact
-from rltrace.testing.timeline_rows import Process
+from rltrace.testing.run_files import Process
 from rltrace.trace.read.processes import roles_of_parents
 from tests.cli.conftest import invoke
 from tests.conftest import recorded

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from rltrace.testing.inside.trainer import OBJECTIVES, ModelShape, Transformer
 from rltrace.trainer.learning import grpo
-from rltrace.trainer.learning.objective import objective
 
 
 def response(
@@ -102,7 +101,7 @@ def evaluate(
     theta, behaviour, proximal = (torch.tensor([row] * rows).log() for row in probabilities)
     theta.requires_grad_()
     advantage = torch.tensor(advantages)
-    value, cut = objective(name, theta, behaviour, proximal, advantage, clip=0.2, truncate=2.0)
+    value, cut = grpo.objective(name, theta, behaviour, proximal, advantage, clip=0.2, truncate=2.0)
     value.sum().backward()
     assert theta.grad is not None
     return value.tolist(), cut.tolist(), theta.grad.tolist()

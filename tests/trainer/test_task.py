@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from rltrace.testing.inside.trainer import TASKS, TrainerConfig, TrainerError
-from rltrace.trainer.task import ASK, END, Task, task_of
-from rltrace.trainer.tasks import expression as expression_task
-from rltrace.trainer.tasks.repeat import Repeat, lognormal_ladder
+from rltrace.trainer import task as tasks
+from rltrace.trainer.task import ASK, END, Repeat, Task, lognormal_ladder, task_of
 
 FIRST_SYMBOL = max(END, ASK) + 1
 A, B, C, D = range(FIRST_SYMBOL, FIRST_SYMBOL + 4)
@@ -240,7 +239,7 @@ def test_a_verifier_that_hangs_or_is_killed_gives_no_verdict(
     limit: float,
     error: type[Exception],
 ) -> None:
-    monkeypatch.setattr(expression_task, "VERIFIER_LIMIT_SECONDS", limit)
+    monkeypatch.setattr(tasks, "VERIFIER_LIMIT_SECONDS", limit)
     task = stand_in(program)
     with pytest.raises(error):
         task.grade(task.tokenize("17="), task.tokenize("16+1."))

@@ -122,14 +122,10 @@ _MODELS = (
     phase_row(
         "transfer", f"{_POLICY}:ActorPPOTrainer.broadcast_to_vllm", training.sending, training.sent
     ),
-    *(
-        hook
-        for actor in (f"{_POLICY}:PolicyModelActor", f"{_CRITIC}:CriticModelActor")
-        for hook in (
-            *methods(actor, "reload_states offload_states", "switch"),
-            *methods(actor, "save_checkpoint save_model", "checkpoint"),
-        )
-    ),
+    *methods(f"{_POLICY}:PolicyModelActor", "reload_states offload_states", "switch"),
+    *methods(f"{_POLICY}:PolicyModelActor", "save_checkpoint save_model", "checkpoint"),
+    *methods(f"{_CRITIC}:CriticModelActor", "reload_states offload_states", "switch"),
+    *methods(f"{_CRITIC}:CriticModelActor", "save_checkpoint save_model", "checkpoint"),
 )
 
 HOOKS = (*_CONTROLLER, *_SAMPLES, *_ROLLOUT, *_MODELS)

@@ -1,18 +1,22 @@
 """One thing that is wrong with a run, and what looks for it.
 
-An alarm is one module of this folder: a function of the analysis that yields `grave` or `note`,
-under `@alarm`; or a query that counts, with `counted`.
+An alarm is a function of the analysis that yields `grave` or `note`, under `@alarm` in a module of
+this folder; or an entry of alarms.toml, a query that counts.
 """
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from rltrace.trace import vocabulary
+from rltrace.trace.read.trajectory_lifecycle import DECIDED_SAMPLES, TRAINED_SAMPLES
+from rltrace.trace.untrusted_files import packaged_toml
 
 if TYPE_CHECKING:
     from rltrace.analysis.run_analysis import RunAnalysis
@@ -70,19 +74,18 @@ def alarm(kind: str, short: str) -> Callable[[Check], Check]:
     return kept
 
 
-def counted(
-    kind: str, short: str, query: str, says: str, *, above: float = 0.0,
-    severity: str = ALARM, judged_anyway: bool = False,
-) -> None:  # fmt: skip
-    """An alarm where more than a share `above` of all is wrong. `query` answers `(wrong, all)`, for
-    which `{n}`, `{of}` and `{share}` stand in the sentence."""
+def _counting(one: Mapping[str, Any]) -> Check:
+    """What looks for an alarm of alarms.toml, which explains it."""
+    tables = {"decided": DECIDED_SAMPLES, "trained": TRAINED_SAMPLES}
+    query = one["query"].format(**vars(vocabulary), **tables)
 
-    @alarm(kind, short)
     def count(analysis: RunAnalysis) -> Iterator[Said]:
         n, of = analysis.run.ask(query)[0]
-        if n and of and n > above * of:
-            text = says.format(n=f"{n:,}", of=f"{of:,}", share=f"{n / of:.0%}")
-            yield Said(severity, text, judged_anyway)
+        if n and of and n > one.get("above", 0.0) * of:
+            says = one["says"].format(n=n, of=of, share=n / of)
+            yield Said(one.get("severity", ALARM), says, one.get("judged_anyway", False))
+
+    return count
 
 
 @dataclass(frozen=True)
@@ -113,4 +116,5 @@ def health_of(analysis: RunAnalysis) -> Health:
 def _checks() -> list[tuple[str, str, Check]]:
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         import_module(f"{__package__}.{module.name}")
-    return _CHECKS
+    told = packaged_toml("analysis/data/alarms.toml")["alarm"]
+    return [*_CHECKS, *((one["kind"], one["short"], _counting(one)) for one in told)]

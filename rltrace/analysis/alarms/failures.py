@@ -11,11 +11,9 @@ from rltrace.analysis.alarms.alarm import (
     CRASH,
     LOST_SHARE,
     NAMED,
-    NOTE,
     STALL_TIMES,
     Said,
     alarm,
-    counted,
     grave,
     note,
 )
@@ -28,7 +26,6 @@ from rltrace.trace.launcher_ranks import MISSING, MISSING_RANKS
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import End, read_ends
-from rltrace.trace.read.trajectory_lifecycle import TRAINED_SAMPLES
 from rltrace.trace.run_dir import (
     ELSEWHERE,
     NOT_WHOLE,
@@ -37,19 +34,13 @@ from rltrace.trace.run_dir import (
     STUCK,
     THREAD_FAILED,
 )
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, word
 
+_SQL = packaged_toml("analysis/data/queries.toml")
 _NO_HANG = (Stage.STEP, Stage.WAIT, Stage.OTHER)
 _DEADLY = {signal.Signals[f"SIG{x}"] for x in ("KILL", "SEGV", "BUS", "ABRT", "FPE", "ILL")}
 _BY_HAND = {signal.SIGINT, signal.SIGTERM}
-_ROWS = " union all ".join(
-    ["select sum(backwards) as wrong, sum(spans) as n from span_stages"]
-    + [
-        "select count(*) filter (end_ns >= 0 and end_ns < start_ns), count(*) "
-        f"from raw_{table} where start_ns > 0"
-        for table in ("trajectories", "rewards", "syncs")
-    ]
-)
 
 
 @alarm("ids", "ids of samples came again")
@@ -64,24 +55,6 @@ def ids_again(analysis: RunAnalysis) -> Iterator[Said]:
     says = "; ".join(f"ids of samples came again, {n} {when}" for n, when in found if n)
     if says:
         yield note(says + ". Give each sample an id of its own")
-
-
-counted(
-    "clocks", "clocks are out of order",
-    f"select sum(wrong)::bigint, sum(n)::bigint from ({_ROWS})",
-    "{n} of {of} rows end before they begin and are left out: clocks out of order", severity=NOTE,
-)  # fmt: skip
-
-
-counted(
-    "versions", "versions are out of order",
-    f"""{TRAINED_SAMPLES}
-        select count(*) filter (version < first_version), count(*)
-        from trained where version >= 0 and first_version is not null""",
-    "{n} of {of} samples were trained on by an older version than generated them: learner and "
-    "engines count versions differently, so their lag says nothing",
-    severity=NOTE,
-)  # fmt: skip
 
 
 @alarm(CRASH, "it failed")
@@ -340,22 +313,11 @@ def stuck_in_the_first(analysis: RunAnalysis) -> Iterator[Said]:
     )
 
 
-_LONG_BY_NATURE = f"({int(Stage.STEP)}, {int(Stage.EVAL)}, {int(Stage.CHECKPOINT)})"
-
-
 def _stuck_in(run: OpenedRun, start_ns: int, least_s: float, until_ns: int) -> tuple[str, float]:
     """Name and seconds of the innermost span of more than `least_s` in the process of the step that
     began then (Unix ns); 0 s: none. One that is open counts until `until_ns`."""
-    found = run.ask(f"""
-        select text, ns / 1e9 from (
-            select name, process, start_ns,
-                   case when end_ns < 0 then {until_ns} else end_ns end - start_ns as ns
-            from raw_spans where start_ns >= {start_ns} and stage not in {_LONG_BY_NATURE}
-                  and process in (select process from raw_spans where start_ns = {start_ns}
-                                  and stage = {int(Stage.STEP)}))
-        left join names on names.id = name
-        where ns > {least_s * 1e9} order by start_ns desc limit 1
-    """)
+    told = {"start": start_ns, "until": until_ns, "least": least_s * 1e9}
+    found = run.ask(_SQL["stuck_in"].format(Stage=Stage, **told))
     return (str(found[0][0]), float(found[0][1])) if found else ("", 0.0)
 
 

@@ -7,44 +7,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rltrace.analysis.alarms.alarm import HALF, NAMED, Said, alarm, counted, grave, note
+from rltrace.analysis.alarms.alarm import HALF, NAMED, Said, alarm, grave, note
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.steps import FEWEST_ALIKE, Steps
 from rltrace.analysis.trajectories.engine_gaps import LARGE_NATS, Departure, EngineGaps
 from rltrace.trace.read.trajectory_ids import GIVEN_NAN
-from rltrace.trace.read.trajectory_lifecycle import DECIDED_SAMPLES
 from rltrace.trace.untrusted_files import packaged_toml
-from rltrace.trace.vocabulary import Fate, Finish, Outcome, SyncRole, named
+from rltrace.trace.vocabulary import Fate, Finish, SyncRole, named
 
 _SQL = packaged_toml("analysis/data/queries.toml")
-# Where most come to nothing, what is trained on is not what the task asks for.
-counted(
-    "failed rewards", "most rewards fail",
-    f"select count(*) filter (outcome > {int(Outcome.OK)}), count(*) from raw_rewards "
-    "where start_ns > 0 and outcome >= 0",
-    "{n} of {of} rewards failed or timed out", above=HALF,
-)  # fmt: skip
-
-_FINISHED = "from sample_lives where is_generated and finish is not null"
-counted(
-    "truncated", "most samples are cut off",
-    f"select count(*) filter (finish = {int(Finish.LENGTH)}), count(*) {_FINISHED}",
-    "{n} of {of} samples ({share}) were cut off at the length limit: their rewards say little "
-    "about whole answers", above=HALF, judged_anyway=True,
-)  # fmt: skip
-counted(
-    "aborted", "most samples are aborted",
-    f"select count(*) filter (finish in ({int(Finish.ABORT)}, {int(Finish.TIMEOUT)}, "
-    f"{int(Finish.ERROR)})), count(*) {_FINISHED}",
-    "generation of {n} of {of} samples ({share}) was aborted, timed out or failed", above=HALF,
-)  # fmt: skip
-counted(
-    "masked", "most tokens are masked",
-    f"{DECIDED_SAMPLES} select coalesce(sum(masked), 0)::bigint, coalesce(sum(tokens), 0)::bigint "
-    f"from decided where fate = {int(Fate.TRAINED)}",
-    "{n} of {of} tokens ({share}) of samples that were trained on are not in the loss",
-    above=HALF, judged_anyway=True,
-)  # fmt: skip
+_SAMPLES_SQL = packaged_toml("analysis/data/sample_queries.toml")
 
 
 @alarm("truncated", "most samples are cut off")
@@ -123,13 +95,7 @@ def no_versions(analysis: RunAnalysis) -> Iterator[Said]:
 @alarm("silent drops", "long samples vanish")
 def silent_drops(analysis: RunAnalysis) -> Iterator[Said]:
     """Samples without a fate or a failure that are surely longer than those with a fate."""
-    told = analysis.run.ask(f"""
-        select is_met, count(*), avg(response_tokens), var_pop(response_tokens),
-               avg((coalesce(finish, -1) in {_CUT})::int)
-        from sample_lives left join sample_verdicts using (trajectory)
-        where is_generated and trajectory is not null and response_tokens is not null
-        and (is_met or not coalesce(unjudged or finish = {int(Finish.ERROR)}, false)) group by 1
-    """)
+    told = analysis.run.ask(_SAMPLES_SQL["lengths_by_end"].format(cut=_CUT, Finish=Finish))
     groups = {met: figures for met, *figures in told}
     if set(groups) != {True, False}:
         return
@@ -189,18 +155,6 @@ def _often(steps: Steps, what: str, of: str, n: int, bad: int, at_ns: int, last:
 
 # --- weights that did not arrive, or engines that sample otherwise than the learner assumes
 
-counted(
-    "digests", "engines hold other weights than were sent",
-    f"""select count(*) filter (sink.checksum <> source.checksum), count(*)
-        from raw_syncs sink join (
-            select version, min(checksum) as checksum from raw_syncs
-            where start_ns > 0 and role = {int(SyncRole.SOURCE)} and checksum <> -1
-            group by version having min(checksum) = max(checksum)) source using (version)
-        where start_ns > 0 and role = {int(SyncRole.SINK)} and sink.checksum <> -1""",
-    "the weights of {n} of {of} updates that engines took have another digest than what was sent",
-    judged_anyway=True,
-)  # fmt: skip
-
 
 @alarm("weights", "engines sample from something else than the policy")
 def departures(analysis: RunAnalysis) -> Iterator[Said]:
@@ -237,13 +191,7 @@ def _says(one: Departure, gaps: EngineGaps) -> str:
 
 def _digest(analysis: RunAnalysis, one: Departure) -> str:
     """What digests say of what was sent for the version."""
-    sent = dict(
-        analysis.run.ask(f"""
-        select version, min(checksum) from raw_syncs
-        where start_ns > 0 and role = {int(SyncRole.SOURCE)} and checksum <> -1
-              and version <= {one.version}
-        group by version order by version desc limit 2
-    """)
-    )
+    query = _SAMPLES_SQL["sent_digests"].format(version=one.version, SyncRole=SyncRole)
+    sent = dict(analysis.run.ask(query))
     again = one.version in sent and len(set(sent.values())) < len(sent) and not one.first
     return f". What was sent has the digest of version {min(sent)}" if again else ""

@@ -150,23 +150,12 @@ def trained_in(run: Tables, since: int, until: int, lag_budget: float = math.inf
     return Trained(*(round(value or 0) for value in row))
 
 
-_TRAINED_SIGNALS = f"""{TRAINED_SAMPLES},
-    told as (
-        select trained.* replace (coalesce(tokens, 0) as tokens),
-               coalesce(signal, case when not of_group then true end) as signal
-        from trained left join signals using ("group"), advantage_baseline)"""
-"""A sample without a group has an advantage, too, where that is relative to no group."""
+_TRAINED_SIGNALS = f"{TRAINED_SAMPLES}, {_SQL['told']}"
 
 
 def _fates(run: OpenedRun) -> tuple[Counter[str], Counter[str], int]:
     """Samples, and tokens, by what became of them, and how many samples are uncounted."""
-    rows = run.ask(f"""
-        {DECIDED_SAMPLES}
-        select case when met then coalesce(fate, -1) end, case when not met then finish end,
-               round(sum(weight))::bigint, round(sum((tokens - masked) * weight))::bigint,
-               sum(masked)::bigint, round(sum(weight) filter (uncounted))::bigint
-        from decided group by 1, 2 having sum(weight) > 0 order by 4 desc
-    """)
+    rows = run.ask(f"{DECIDED_SAMPLES} {_SQL['fates']}")
     samples, tokens = Counter[str](), Counter[str]()
     for fate, finish, n, of_tokens, masked, _ in rows:
         samples[_reason(fate, finish)] += n
@@ -195,10 +184,7 @@ class StepGoodput:
     useful_tokens_per_device_s: float
 
 
-USEFUL_BY_TIME = f"""{_TRAINED_SIGNALS}
-    select time_ns as at, sum(tokens)::bigint as tokens,
-           coalesce(sum(tokens) filter (coalesce(signal, true)), 0)::bigint as useful
-    from told group by time_ns"""
+USEFUL_BY_TIME = f"{_TRAINED_SIGNALS} {_SQL['useful_by_time']}"
 
 
 def step_goodput(run: OpenedRun, steps: Steps) -> tuple[StepGoodput, ...]:

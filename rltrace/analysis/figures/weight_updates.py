@@ -12,14 +12,15 @@ import numpy as np
 from rltrace.analysis.stats.confidence_interval import Spread, spread
 from rltrace.analysis.timeline.intervals import Floats
 from rltrace.analysis.timeline.steps import Steps
+from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.sql_views import Tables
 from rltrace.trace.read.trajectory_lifecycle import PHASE_UNIONS
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Phase, SyncRole, Transport, named
 
 _AT_ONCE = 500_000  # participants in a part of the time: all at once take a gigabyte or more
-_BYTES = f"""coalesce(sum(bytes) filter (role = {int(SyncRole.SOURCE)} and bytes >= 0),
-                     max(bytes) filter (bytes >= 0))"""
+_UPDATES: str = packaged_toml("analysis/data/queries.toml")["updates"].format(SyncRole=SyncRole)
 
 
 @dataclass(frozen=True)
@@ -64,29 +65,20 @@ class Update:
 
 def updates_of(run: Tables) -> tuple[Update, ...]:
     """All weight updates of `run` in the order of time."""
-    rows = run.ask(f"""
-        select max(version), min(start_ns),
-               sum(greatest(added_ns, 0)) / 1e9, coalesce({_BYTES}, -1)::bigint
-        from sync_rows group by number order by 2
-    """)
-    return tuple(Update(*row) for row in rows)
+    return tuple(Update(*row) for row in run.ask(_UPDATES))
 
 
 def syncs(run: OpenedRun, steps: Steps) -> Syncs | None:
     """None where no update was recorded (spans say nothing of bytes)."""
-    recorded = run.ask("select count(distinct number) from sync_rows")[0][0]
+    recorded, (since, until) = updates_of(run), _within(steps)
     if not recorded:
         return None
-    # In one order, which tells the last digit of a mean.
-    found = run.ask_columns(
-        f"select number, sum(greatest(added_ns, 0)) / 1e9, {_BYTES}::double from sync_rows "
-        f"group by number having {_within(steps)} order by number"
-    )
-    _, seconds, moved = (_floats(column) for column in found.values())
-    known = ~np.isnan(moved)
+    mine = [one for one in recorded if since <= one.start_ns <= until]
+    seconds, moved = np.array([(one.seconds, one.bytes) for one in mine]).reshape(-1, 2).T
+    known = moved >= 0
     spent_s = float(seconds[known].sum())
-    chosen = f"""from sync_rows where number in (
-        select number from sync_rows group by number having {_within(steps)})"""
+    chosen = f"""from sync_rows where number in (select number from sync_rows group by number
+        having min(start_ns) between {since} and {until})"""
     spent = phases(run, chosen, len(seconds))
     figures = "role, process, transport, bytes, end_ns - start_ns, stall_ns"
     taken = run.ask_columns(f"select {figures} {chosen}")
@@ -95,7 +87,7 @@ def syncs(run: OpenedRun, steps: Steps) -> Syncs | None:
     codes = codes[np.argsort(-times, kind="stable")]
     return Syncs(
         updates=len(seconds),
-        recorded_updates=recorded,
+        recorded_updates=len(recorded),
         update_s=spread(seconds),
         bytes_per_update=spread(moved[known]),
         bytes_per_s=float(moved[known].sum()) / spent_s if spent_s else math.nan,
@@ -109,11 +101,11 @@ def _floats(column: Any) -> Floats:
     return np.asarray(np.ma.filled(column.astype(np.float64), math.nan))
 
 
-def _within(steps: Steps) -> str:
+def _within(steps: Steps) -> tuple[int, int]:
     steady = [steps.windows[i] for i in steps.steady]
     if steps.whole_run or not steady:
-        return "true"
-    return f"min(start_ns) between {steady[0].start_ns} and {steady[-1].end_ns}"
+        return 0, EVER_NS
+    return steady[0].start_ns, steady[-1].end_ns
 
 
 def _participants(rows: Floats) -> Participants:

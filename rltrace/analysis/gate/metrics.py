@@ -166,21 +166,10 @@ def _limit(kind: str, name: str, text: str) -> float:
     return value / 100 if percent else value
 
 
-# What walls were called before, for settings that were written then.
-_OLD_WALLS = {
-    "rollout decode": "rollout",
-    "env/reward latency": "env/reward",
-    "learner flops + memory": "training",
-    "weight movement": "weight sync",
-    "long-tail skew": "long tail",
-    "freshness": "staleness",
-    "agent observability": "token fidelity",
-}
-
-
 def _wall(text: str) -> str:
     plain = text.strip().lower()
-    names = {name.lower(): name for name in wall_names()} | _OLD_WALLS
+    old: dict[str, str] = packaged_toml(_FILE)["old_walls"]
+    names = {name.lower(): name for name in wall_names()} | old
     begun = {name for words, name in names.items() if plain and words.startswith(plain)}
     if plain not in names and len(begun) != 1:
         near = did_you_mean(plain, *wall_names())

@@ -18,12 +18,13 @@ from rltrace.analysis.figures.weight_updates import Update
 from rltrace.analysis.gate import metrics as m
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.resampling import Floats, drawn_counts, mean_block
+from rltrace.analysis.timeline.interval_lookup import columns
 from rltrace.analysis.timeline.intervals import Ints
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.analysis.timeline.step_figures import StepFigures, edges_of, placed, step_figures
 from rltrace.analysis.timeline.steps import Steps, warmup_by_margin
+from rltrace.analysis.trajectories.staleness import LAG_OF_USES
 from rltrace.trace.read.run import OpenedRun
-from rltrace.trace.read.trajectory_lifecycle import TRAINED_USES
 
 FEWEST = 5  # settled steps below which a run tells nothing of its own noise
 _SHARED = 0.8  # runs that share this much of the shortest one's steps are compared by step number
@@ -281,12 +282,8 @@ def columns_of(figures: StepFigures) -> dict[str, Seconds]:
 
 def _series_lags(run: OpenedRun, steps: Steps) -> dict[str, Seconds]:
     """Samples trained on in each step, under each version: a column `lag.N` for each lag N."""
-    rows = run.ask_columns(f"""
-        {TRAINED_USES}
-        select time_ns as at, least(version - first_version, {MOST_LAG}) as lag
-        from trained where version >= 0 and first_version is not null
-    """)
-    times, lags = (np.asarray(rows[name], np.int64) for name in ("at", "lag"))
+    times, lags, told = columns(run, LAG_OF_USES)
+    times, lags = times[told == 1], np.minimum(lags[told == 1], MOST_LAG)
     known, place = placed(times, edges_of(steps))
     found = {}
     for lag in np.unique(lags[known]).tolist():

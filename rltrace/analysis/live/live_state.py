@@ -22,7 +22,6 @@ from rltrace.analysis.live import snapshot as said
 from rltrace.analysis.live.followed_run import Watched
 from rltrace.analysis.live.recent_rows import (
     GENERATED,
-    LAGS,
     NEVER_NS,
     KeptTables,
     columns_of,
@@ -37,6 +36,7 @@ from rltrace.analysis.timeline.process_intervals import Activity, activity_of
 from rltrace.analysis.timeline.stages import Breakdown, break_down, without_stalls
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.timeline.steps import Window as StepWindow
+from rltrace.analysis.trajectories.staleness import LAG_OF_USES
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.run_follower import Rows, RunFollower
@@ -220,7 +220,7 @@ def window_of(
     start_ns, end_ns, tokens = columns_of(tables, GENERATED, "start_ns", "end_ns", "tokens")
     generated = end_ns, np.maximum(tokens, 0)
     trained = columns_of(tables, _TRAINED_ROWS, "time_ns", "tokens")
-    lags = columns_of(tables, LAGS, "time_ns", "lag", "known")
+    lags = columns_of(tables, LAG_OF_USES, "time_ns", "lag", "known")
     ended = (end_ns >= since) & (end_ns <= until)
     seconds = (end_ns[ended] - start_ns[ended]) / 1e9
     p50, p95 = np.quantile(seconds, (0.5, 0.95)) if len(seconds) else (math.nan, math.nan)

@@ -13,8 +13,9 @@ from rltrace.trace.compact.stored_rows import publish_columns, publish_names
 from rltrace.trace.read.run_follower import Rows
 from rltrace.trace.read.sql_views import Tables
 from rltrace.trace.read.trajectory_ids import publish_weights
-from rltrace.trace.read.trajectory_lifecycle import TRAINED_USES, UNTOLD_UNKNOWN
+from rltrace.trace.read.trajectory_lifecycle import UNTOLD_UNKNOWN
 from rltrace.trace.schema import EVENT_TABLES, Table
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage
 
 if TYPE_CHECKING:
@@ -125,22 +126,7 @@ class KeptTables(Tables):
         return self._run.job_begins_ns
 
 
-GENERATED = """
-    select arg_max(process, t.response_tokens) as process, max(t.finish) as finish,
-           min(start_ns) as start_ns, max(t.end_ns) as end_ns,
-           greatest(max(t.response_tokens), max(l.tokens)) as tokens
-    from raw_trajectories t left join sample_lives l using (trajectory)
-    where trajectory <> -1 group by trajectory
-    union all
-    select process, finish, start_ns, end_ns, response_tokens
-    from raw_trajectories where trajectory = -1"""
-"""A row for each sample that was generated; unknown is -1."""
-
-LAGS = f"""{TRAINED_USES}
-    select time_ns, coalesce(version - first_version, 0) as lag,
-           version >= 0 and first_version is not null as known
-    from trained"""
-"""When each sample was trained on, once for each version, with its lag where that is known."""
+GENERATED: str = packaged_toml("analysis/data/sample_queries.toml")["generated_rows"]
 
 
 def columns_of(tables: KeptTables, query: str, *names: str) -> list[Ints]:

@@ -13,15 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rltrace.analysis.figures.goodput import trained_in
-from rltrace.analysis.live.recent_rows import (
-    GENERATED,
-    LAGS,
-    NEVER_NS,
-    Kept,
-    KeptTables,
-    columns_of,
-)
+from rltrace.analysis.live.recent_rows import GENERATED, NEVER_NS, Kept, KeptTables, columns_of
 from rltrace.analysis.timeline.intervals import Ints
+from rltrace.analysis.trajectories.staleness import LAG_OF_USES
 from rltrace.trace.read.run_follower import Rows
 from rltrace.trace.schema import EVENT_TABLES, OF_ONE_SAMPLE
 from rltrace.trace.untrusted_files import packaged_toml
@@ -146,7 +140,7 @@ class SampleMeter:
             made = tokens[(process == number) & (tokens > 0)]
             found["generated_tokens", number] = int(made.sum())
         count("fate", columns_of(tables, _FATES, "fate")[0])
-        lag, known = columns_of(tables, LAGS, "lag", "known")
+        lag, known = columns_of(tables, LAG_OF_USES, "lag", "known")
         sort("lag_versions", lag[known == 1])
         found["unknown_lags", 0] = int((known == 0).sum())
         trained = trained_in(tables, 0, NEVER_NS, self.lag_budget)

@@ -25,8 +25,9 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.run_dir import STEP_FAILED, THREAD_FAILED
 from rltrace.trace.schema import EVENT_TABLES
 from rltrace.trace.untrusted_files import packaged_toml
-from rltrace.trace.vocabulary import Stage, stage_of, word
+from rltrace.trace.vocabulary import Stage, word
 
+_SQL = packaged_toml("analysis/data/queries.toml")
 KINDS = (
     *("died", "stopped", "absent", "blocked loop", "open work", "locks", "full queue"),
     *("not begun", "unknown"),
@@ -93,7 +94,7 @@ def silence(analysis: RunAnalysis) -> tuple[int, int, float]:
     (0: too few are known), or of what is open now where that takes longer (infinite: an evaluation
     or a checkpoint, the first one; or nothing is open)."""
     steps, usual_s = analysis.steps, usual_step_s(analysis.steps, analysis.breakdown)
-    work = list(_open_work(analysis.run))
+    work = list(_open_work(analysis))
     if not work and not steps.in_progress:  # it may have nothing to do
         return last_moved_ns(analysis.run), -1, math.inf
     if math.isnan(usual_s):  # too few: the longest, with warm-up
@@ -149,7 +150,7 @@ class _Case:
         self.seen = {one.number: seen[one.who] for one in jobs}
         self.waits = {number: _waits(one) for number, one in self.seen.items()}
         self.open: dict[int, list[_OpenWork]] = defaultdict(list)
-        for one in _open_work(run):
+        for one in _open_work(analysis):
             if one.process in self.processes:
                 self.open[one.process].append(one)
         steps = analysis.steps.in_progress
@@ -193,10 +194,7 @@ class _Case:
 
     def not_in_the_sync(self) -> Iterator[Culprit]:
         """An engine that took weights before and has not begun to take those that are sent."""
-        of = self.run.ask(
-            "select process, max(version), bool_or(end_ns < 0) from raw_syncs "
-            "where start_ns > 0 group by 1"
-        )
+        of = self.run.ask(_SQL["latest_updates"])
         sent = max((version for _, version, is_open in of if is_open), default=-1)
         for number, version, _ in of:
             if version < sent and number in self.seen and self.seen[number].alive:
@@ -305,12 +303,8 @@ class _Case:
 
     def _micro_batches(self, ranks: Sequence[int]) -> dict[int, int]:
         of = ", ".join(map(str, ranks))
-        done = dict(
-            self.run.ask(
-                f"select process, count(*) from raw_spans where stage = {int(Stage.TRAIN)} "
-                f"and start_ns > 0 and step = {self.step} and process in ({of}) group by 1"
-            )
-        )
+        query = _SQL["begun_training"].format(Stage=Stage, step=self.step, ranks=of)
+        done = dict(self.run.ask(query))
         return {number: int(done.get(number, 0)) for number in ranks}
 
     def _culprit(
@@ -350,23 +344,15 @@ def _odd_ones(places: Mapping[int, str], done: Mapping[int, int]) -> list[int]:
     return odd if len(odd) < len(places) else [min(odd, key=lambda number: done[number])]
 
 
-def _open_work(run: OpenedRun) -> Iterator[_OpenWork]:
-    query = (
-        "select process, coalesce(text, '?'), stage, start_ns from raw_spans "
-        "left join names on names.id = name "
-        f"where start_ns > 0 and end_ns < 0 and stage <> {int(Stage.STEP)}"
-    )
-    for process, name, code, start_ns in run.ask(query):
-        stage = stage_of(code)
-        yield _OpenWork(process, f"{word(stage)} “{name}”", stage, name, start_ns)
+def _open_work(analysis: RunAnalysis) -> Iterator[_OpenWork]:
+    for span in analysis.activity.open_spans:
+        if (stage := span.stage) is not Stage.STEP:
+            what = f"{word(stage)} “{span.name}”"
+            yield _OpenWork(span.process, what, stage, span.name, span.start_ns)
     for table, what, stage in _TABLES:
         name = "arg_min(component, start_ns)" if table == "rewards" else "-1"
-        of = run.ask(
-            "select process, n, since_ns, text from (select process, count(*) as n, "
-            f"min(start_ns) as since_ns, {name} as name from raw_{table} "
-            "where start_ns > 0 and end_ns < 0 group by 1) left join names on names.id = name"
-        )
-        for process, n, start_ns, name in of:
+        query = _SQL["open_rows"].format(table=f"raw_{table}", name=name)
+        for process, n, start_ns, name in analysis.run.ask(query):
             more = (f" “{name}”" if name else "") + (f" (the oldest of {n})" if n > 1 else "")
             yield _OpenWork(process, f"a {what}{more}", stage, what, start_ns, table)
 

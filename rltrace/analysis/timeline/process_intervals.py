@@ -29,6 +29,7 @@ from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, stage_of
 
+_SQL = packaged_toml("analysis/data/queries.toml")
 CODES = 16  # a group is `process * CODES + stage`
 
 
@@ -112,24 +113,16 @@ def read_activity(run: OpenedRun) -> Activity:
         if stage not in seen
     }
     from_tables = tuple(stage for stage, processes in owners.items() if processes)
-    signs = run.ask(  # by process with an open span: the last start or end of any of its spans
-        "select process, max(greatest(start_ns, end_ns)) from raw_spans where process in "
-        "(select process from span_stages where open > 0) group by process"
-    )
-    last_sign = dict(signs)
+    last_sign = dict(run.ask(_SQL["last_signs"]))
     union = _united(run, from_tables, last_sign, background)
     found = _activity(union, spans, from_tables, _by_trainers(*lanes[:4]), background)
-    query = (
-        "select coalesce(text, '?'), stage, process, start_ns from raw_spans "
-        "left join names on names.id = name where start_ns > 0 and end_ns < 0 order by start_ns"
-    )
     idle = all_in_tools(run)
     return replace(
         found,
         processes_of_stage=found.processes_of_stage | owners,
         open_spans=tuple(
             OpenSpan(name, stage_of(code), process, start, last_sign[process])
-            for name, code, process, start in (run.ask(query) if last_sign else ())
+            for name, code, process, start in (run.ask(_SQL["open_spans"]) if last_sign else ())
         ),
         _in_tools=replace(idle, group=idle.group * CODES + Stage.ROLLOUT),
     )
@@ -197,7 +190,7 @@ def _united(
         query += f" union all select {figures} from raw_{TABLE_OF[stage]} where {TIMED}"
     signs = np.zeros(max(last_sign, default=0) + 1, np.int64)
     signs[list(last_sign)] = list(last_sign.values())
-    asked = _MIXED.format(step=int(Stage.STEP), other=CODES - 1)
+    asked = _SQL["mixed"].format(step=int(Stage.STEP), other=CODES - 1)
     mixed = np.array(run.ask(asked), np.int64).ravel()
     try:
         return _union_of_rows(run, query, signs, mixed)
@@ -205,11 +198,8 @@ def _united(
         return _union_of_rows(run, f"from ({query}) order by start_ns", signs, mixed)
 
 
-_MIXED = packaged_toml("analysis/data/queries.toml")["mixed"]
-
-
 def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:
-    """What `_MIXED` finds, in rows at hand."""
+    """What the query `mixed` finds, in rows at hand."""
     process, lane, stage = (column[stage != Stage.STEP] for column in (process, lane, stage))
     found, stages = np.unique(process[numbered(process, lane, stage)[1]], return_counts=True)
     lanes = np.unique(process[numbered(process, lane)[1]], return_counts=True)[1]
@@ -263,10 +253,9 @@ _AS_SAID = 1.1  # times what the samples say of their tools; what takes longer i
 
 def all_in_tools(run: OpenedRun) -> Intervals:
     """When as many tools run as samples are under way, of processes (the group) that generate."""
-    found = run.ask(f"""
-        select process from span_stages where stage in ({int(Stage.ENV)}, {int(Stage.ROLLOUT)})
-        group by process having count(*) = 2
-    """)
+    stages = int(Stage.ENV), int(Stage.ROLLOUT)
+    of_both = f"select process from span_stages where stage in {stages} group by process"
+    found = run.ask(f"{of_both} having count(*) = 2")
     if not found:
         return joined([])
     both = ", ".join(str(process) for (process,) in found)
@@ -322,11 +311,7 @@ def find_background(run: OpenedRun, seen: Collection[tuple[Stage, int]]) -> Back
         if rest is None:
             continue
         least_ns = int(_NEARLY_ALL * (rest.end - rest.start).sum())
-        rows = run.ask(f"""
-            select process from raw_spans where stage = {int(stage)} and start_ns > 0
-            group by process
-            having bool_or(end_ns < 0) or sum(greatest(end_ns - start_ns, 0)) >= {least_ns}
-        """)  # few may be it; to look at each of thousands of processes takes a while
+        rows = run.ask(_SQL["long_in_stage"].format(stage=stage, least_ns=least_ns))
         for process in sorted(asked.intersection(process for (process,) in rows)):
             spans = _spans(run, stage, process)
             inside = spans.until(rest.end) - spans.until(rest.start)
@@ -337,17 +322,7 @@ def find_background(run: OpenedRun, seen: Collection[tuple[Stage, int]]) -> Back
 
 def _rest(run: OpenedRun, stage: Stage) -> Intervals | None:
     """When no sample was the stage's, from first to last; None: unknown, or too little of it."""
-    query = f"""
-        with samples as (
-            select trajectory, min(start_ns) as begun_ns, max(end_ns) as ended_ns
-            from raw_trajectories where start_ns > 0 and trajectory <> -1
-            group by trajectory having max(end_ns) > 0),
-        verdicts as (
-            select trajectory, max(greatest(start_ns, end_ns)) as judged_ns
-            from raw_rewards where start_ns > 0 and trajectory <> -1 group by trajectory)
-        select min(begun_ns) over (), {_WAITED[stage]}
-        from samples left join verdicts using (trajectory)
-    """
+    query = _SQL["waited"].format(since_and_until=_WAITED[stage])
     first, since, until = columns(run, query)
     known = until > since  # else clocks out of order, or a verdict that was put where it ends
     if not len(since) or known.mean() < _TOLD:
@@ -362,10 +337,4 @@ def _rest(run: OpenedRun, stage: Stage) -> Intervals | None:
 
 def _spans(run: OpenedRun, stage: Stage, process: int) -> Intervals:
     """The union of a process's spans in a stage; an open one lasts to its last sign of life."""
-    query = f"""
-        select start_ns, case when end_ns < 0 then last_ns else end_ns end
-        from (select start_ns, end_ns, stage, max(greatest(start_ns, end_ns)) over () as last_ns
-              from raw_spans where process = {process} and start_ns > 0)
-        where stage = {int(stage)}
-    """
-    return merged(*columns(run, query))
+    return merged(*columns(run, _SQL["spans_of_process"].format(stage=stage, process=process)))

@@ -13,8 +13,10 @@ from rltrace.analysis.timeline.stage_chains import MOVES
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.analysis.whatif.workload import AT_ONCE, GOES_ON
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage, SyncRole
 
+_SQL = packaged_toml("analysis/data/queries.toml")
 _SHOWN = 5
 
 
@@ -40,16 +42,7 @@ def waits(run: OpenedRun, steps: Steps) -> tuple[Wait, ...]:
     if not steady:
         return ()
     since, until = steady[0].start_ns, steady[-1].end_ns
-    rows = run.ask(f"""
-        select coalesce(text, '?'), coalesce(role, ''), count(distinct process),
-               count(distinct (process, lane)), count(*),
-               sum(least(end_ns, {until}) - greatest(s.start_ns, {since})) / 1e9 as process_s,
-               bool_or((process, lane) in
-                       (select (process, lane) from raw_spans where stage = {int(Stage.STEP)}))
-        from raw_spans s left join names on names.id = name left join processes using (process)
-        where stage = {int(Stage.WAIT)} and s.start_ns between 1 and {until} and end_ns > {since}
-        group by 1, 2 order by process_s desc limit {_SHOWN}
-    """)
+    rows = run.ask(_SQL["waits"].format(Stage=Stage, since=since, until=until, most=_SHOWN))
     window_s = (until - since) / 1e9
     return tuple(
         Wait(name, role, n, threads, spans, seconds, seconds / (threads * window_s), in_step)
@@ -88,17 +81,9 @@ def stopping(run: OpenedRun, sends: Sends) -> tuple[str, ...]:
 
 
 def _moving(source: str, trains: str) -> str:
-    """Updates whose role is (`=`) or is not (`<>`) the source, and weight sync that trainers do, or
-    do `not`."""
-    moves = ", ".join(str(int(stage)) for stage in MOVES)
-    return f"""
-        select process, start_ns, end_ns from raw_syncs
-        where start_ns > 0 and role {source} {int(SyncRole.SOURCE)}
-        union all
-        select process, start_ns, end_ns from raw_spans
-        where start_ns > 0 and stage in ({moves}) and process {trains} in
-        (select process from span_stages where stage = {int(Stage.TRAIN)})
-    """
+    """The query `moves` of the stages in which weights move."""
+    told = {"source": source, "trains": trains, "stages": tuple(map(int, MOVES))}
+    return str(_SQL["moves"].format(Stage=Stage, SyncRole=SyncRole, **told))
 
 
 def stood_still(run: OpenedRun, sends: Sends) -> bool | None:

@@ -17,7 +17,9 @@ from rltrace.analysis.timeline.intervals import Floats
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.trajectory_ids import GIVEN_NAN
 from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
+from rltrace.trace.untrusted_files import packaged_toml
 
+_SQL = packaged_toml("analysis/data/sample_queries.toml")
 _FEWEST_STEPS = 10
 _SURE = 4.0  # standard errors
 _LARGE = 0.5
@@ -183,11 +185,7 @@ def mostly_clear(unclear: int, samples: int) -> bool:
 
 def unclear_samples(run: OpenedRun) -> tuple[int, int]:
     """`(samples whose group's id is of several groups, all samples that have a group)`."""
-    unclear, samples = run.ask("""
-        select (select count(*) from regrouped where "group" = -1),
-               (select count(distinct trajectory) from raw_trajectories
-                where start_ns > 0 and trajectory <> -1 and "group" <> -1)
-    """)[0]
+    unclear, samples = run.ask(_SQL["unclear"])[0]
     return int(unclear), int(samples)
 
 
@@ -196,17 +194,9 @@ def group_signal(run: OpenedRun) -> GroupSignal | None:
     advantages are not known to be relative to a group."""
     if run.ask("select of_group from advantage_baseline")[0][0] is not True:
         return None
-    groups, with_signal, with_nan, reward, without = run.ask(f"""
-        {GENERATED_SAMPLES},
-        rewarded as (
-            select "group", bool_or({GIVEN_NAN}) as nan,
-                   avg(value) filter (isfinite(value)) as reward
-            from raw_rewards r join generated g using (trajectory)
-            where r.start_ns > 0 and "group" <> -1 group by "group")
-        select count(*), count(*) filter (signal), count(*) filter (not signal and nan),
-               avg(reward), avg(reward) filter (not signal)
-        from signals left join rewarded using ("group") where signal is not null
-    """)[0]
+    groups, with_signal, with_nan, reward, without = run.ask(
+        f"{GENERATED_SAMPLES}, {_SQL['group_rewards'].format(nan=GIVEN_NAN)}"
+    )[0]
     unclear, samples = unclear_samples(run)
     if not groups and not unclear:
         return None

@@ -23,8 +23,12 @@ from rltrace.analysis.timeline.interval_lookup import columns
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.trajectory_lifecycle import TRAINED_USES
+from rltrace.trace.untrusted_files import packaged_toml
 
 LAG_UNIT = "policy versions"
+_SQL = packaged_toml("analysis/data/sample_queries.toml")
+LAG_OF_USES = f"{TRAINED_USES} {_SQL['lag_by_time']}"
+"""`time_ns`, `lag` and whether that is `known`, of each use."""
 
 
 @dataclass(frozen=True)
@@ -109,23 +113,8 @@ class Staleness:
 
 def staleness(run: OpenedRun) -> Staleness:
     """Lag histograms of `run`; lags and shares are NaN (largest: -1) where nothing is known."""
-    rows = run.ask(f"""
-        {TRAINED_USES}
-        select case when version >= 0 then version - first_version end,
-               case when version >= 0 then version - last_version end,
-               last_version - first_version, count(*),
-               coalesce(sum(greatest(tokens, 0)), 0)::bigint
-        from trained group by 1, 2, 3
-    """)
-    trajectories, known = run.ask(f"""
-        {TRAINED_USES},
-        sampled as (
-            select bool_and(version >= 0 and first_version is not null) as known
-            from trained where trajectory is not null group by trajectory
-            union all
-            select version >= 0 and first_version is not null from trained where trajectory is null)
-        select count(*), count(*) filter (known) from sampled
-    """)[0]
+    rows = run.ask(f"{TRAINED_USES} {_SQL['lags_of_uses']}")
+    trajectories, known = run.ask(f"{TRAINED_USES}, {_SQL['known_lags']}")[0]
     first = _bars([(lag, n, tokens) for lag, _, _, n, tokens in rows])
     last = _bars([(lag, n, tokens) for _, lag, _, n, tokens in rows])
     flown = [(versions, n) for _, _, versions, n, *_ in rows if versions is not None]
@@ -237,13 +226,7 @@ class LagHistory:
 def lag_history(run: OpenedRun, steps: Steps, most_steps: int, most_lags: int) -> LagHistory | None:
     """Groups of steps and ranges of lags of the first token; None: nothing was trained on. What was
     trained on between steps counts to the step before."""
-    query = f"""
-        {TRAINED_USES}
-        select time_ns, coalesce(version - first_version, 0),
-               (version >= 0 and first_version is not null)::int
-        from trained order by time_ns
-    """
-    time, lag, known = columns(run, query)
+    time, lag, known = columns(run, LAG_OF_USES)
     if not len(time):
         return None
     told, windows = known == 1, steps.windows

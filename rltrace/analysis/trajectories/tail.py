@@ -20,8 +20,10 @@ from rltrace.analysis.timeline.interval_lookup import columns, levels
 from rltrace.analysis.timeline.intervals import Floats, Ints
 from rltrace.analysis.timeline.steps import Steps
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Finish, named
 
+_SQL = packaged_toml("analysis/data/sample_queries.toml")
 _LAST = 0.9
 _PARTS = 20
 _NOTHING = spread([])
@@ -150,18 +152,7 @@ def _slots(run: OpenedRun, steps: Steps) -> SlotUse | None:
 
 def _ended(run: OpenedRun, steps: Steps) -> tuple[Ints, Ints]:
     """In order; one that several processes recorded lasts from its first row to its last."""
-    within = _ended_within(steps)
-    query = f"""
-        with several as materialized (
-            select trajectory from raw_trajectories where {within} and trajectory <> -1
-            group by trajectory having count(*) > 1)
-        select min(start_ns), max(end_ns)
-        from raw_trajectories where {within} and trajectory in (from several) group by trajectory
-        union all
-        select start_ns, end_ns
-        from raw_trajectories anti join several using (trajectory) where {within}
-    """
-    start, end = columns(run, query)
+    start, end = columns(run, _SQL["extents"].format(within=_ended_within(steps)))
     order = np.lexsort((end, start))
     return start[order], end[order]
 

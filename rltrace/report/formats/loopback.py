@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from email.message import Message
 from ipaddress import ip_address
 from socketserver import ThreadingTCPServer
@@ -48,10 +49,24 @@ class BoundedServer(ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 2 * MOST_AT_ONCE
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, address: tuple[str, int], handler: Any) -> None:
+        # No `HTTPServer`: that asks the DNS for its own name first, which may take long.
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._open: dict[int, socket.socket] = {}  # the oldest first
         self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
-        super().__init__(*given)
+        super().__init__(address, handler)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Answers in a thread until the block ends."""
+        thread = threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.shutdown()
+            self.server_close()
+            thread.join()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         while not self._room.acquire(timeout=_ROOM_S):

@@ -27,12 +27,13 @@ def render(summary: Summary, own_figures: bool = False) -> str:
 
 
 def _lines(summary: Summary, own_figures: bool) -> Iterator[str]:
-    yield f"# {_plain(verdict_section.headline(summary))}"
+    headline, *evidence = verdict_section.sentences(summary)
+    yield f"# {_plain(headline)}"
     for line in run_description.warnings(summary):
         yield ""
         yield f"**{_plain(line)}**"
     yield ""
-    for line in verdict_section.evidence(summary):
+    for line in evidence:
         yield f"- {_line(line)}"
     yield ""
     command, _ = run_description.facts(summary)

@@ -33,9 +33,10 @@ def render(summary: Summary) -> dict[str, Any]:
 
     document = document_of("report", plain(summary))
     goodput, found = summary.goodput, summary.verdict
+    headline, *evidence = verdict_section.sentences(summary)
     document["verdict"] |= {
-        "headline": verdict_section.headline(summary),
-        "evidence": list(verdict_section.evidence(summary)),
+        "headline": headline,
+        "evidence": evidence,
         "first": None if found.first is None else found.first.name,
         "co_walls": [wall.name for wall in found.co_walls],
         "do_nothing": found.do_nothing,

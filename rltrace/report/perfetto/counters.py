@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from rltrace.report.perfetto.scene import OPEN, Ints, Points, Scene, factor
 from rltrace.report.perfetto.slices import COUNTERS
 from rltrace.trace.read.run import OpenedRun
+from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Fate
 
+_SQL = packaged_toml("report/perfetto/slices.toml")
 Values = NDArray[np.float64]
 Series = tuple[int | None, str, str, Ints, Values]  # process (None: the run), name, unit, readings
 IN_FLIGHT, OF_PROCESS = "trajectories in flight", "in flight here"
@@ -61,11 +63,7 @@ def _in_flight(run: OpenedRun) -> Iterator[Series]:
 
 def _waiting(run: OpenedRun) -> Iterator[Series]:
     """Samples that were generated and not yet met by the learner, of those that it met."""
-    columns = run.ask_columns(
-        "SELECT max(t.end_ns) AS ready_ns, min(time_ns) AS used_ns FROM raw_uses u "
-        "JOIN raw_trajectories t USING (trajectory) WHERE trajectory <> -1 AND t.end_ns <> -1 "
-        "GROUP BY trajectory HAVING used_ns >= ready_ns"
-    )
+    columns = run.ask_columns(_SQL["waited"])
     ready, used = (np.asarray(columns[c]) for c in ("ready_ns", "used_ns"))
     yield None, WAITING, "", *_level(ready, used)
 
@@ -83,14 +81,7 @@ def _level(start: Ints, end: Ints) -> tuple[Ints, Values]:
 
 def _lags(run: OpenedRun) -> Iterator[Series]:
     """Of the samples of each update that are trained on, when the learner took the first."""
-    columns = run.ask_columns(
-        "SELECT min(u.time_ns) AS time_ns, max(lag)::DOUBLE AS largest, avg(lag) AS mean "
-        "FROM (SELECT time_ns, step, u.version, u.version - t.first_version AS lag "
-        "      FROM raw_uses u JOIN (SELECT trajectory, min(nullif(first_version, -1)) "
-        "          AS first_version FROM raw_trajectories WHERE trajectory <> -1 GROUP BY 1) t "
-        f"     USING (trajectory) WHERE fate = {Fate.TRAINED:d} AND u.version <> -1) u "
-        "WHERE lag IS NOT NULL GROUP BY step, version ORDER BY 1"
-    )
+    columns = run.ask_columns(_SQL["lags"].format(Fate=Fate))
     time = np.asarray(columns["time_ns"])
     for name, column in ((LARGEST_LAG, "largest"), (MEAN_LAG, "mean")):
         yield None, name, "versions", time, np.asarray(columns[column], np.float64)

@@ -13,7 +13,6 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -50,16 +49,10 @@ def interface() -> Path:
 def serving(trace: Path, folder: Path) -> Iterator[str]:
     """Serves the UI of a folder with a trace until the end of the block; the address to open."""
     server = BoundedServer((_LOOPBACK, 0), partial(_Handler, trace, folder))
-    thread = Thread(target=server.serve_forever, args=(0.1,), daemon=True)
-    thread.start()
-    try:
+    with server.answering():
         address = f"http://{_LOOPBACK}:{server.server_address[1]}"
         file = f"{address}/{_Handler.prefix}{quote(trace.name)}"
         yield f"{address}/#!/?url={file}&startupCommands={quote(json.dumps(_SHOWN_FIRST))}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(SimpleHTTPRequestHandler):

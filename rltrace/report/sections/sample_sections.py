@@ -100,7 +100,8 @@ def _cells(label: str, point: LagPoint) -> tuple[str, ...]:
     ess, clipped = point.ess_share, units.share(point.clip_share.value)
     interval = f"{100 * ess.low:.0f} to {100 * ess.high:.0f} %"
     shares = units.share(ess.value), units.UNKNOWN if math.isnan(ess.low) else interval, clipped
-    return (label, *shares, _nats(point.kl_nats), units.count(point.trajectories))
+    nats = "0" if abs(point.kl_nats) < _NO_NATS else units.number(point.kl_nats)
+    return (label, *shares, nats, units.count(point.trajectories))
 
 
 def _bound(bound: LagBound) -> str:
@@ -141,10 +142,6 @@ def gaps_section(gaps: EngineGaps) -> Section:
         notes.append("The policy moved meanwhile, so only one engine against the others tells.")
     line = f"Samples of lag {gaps.lag}, of each engine against the learner's own log-probs."
     return Section(_GAPS, (line,), table(rows, "engine", *numbers(*titles)), tuple(notes))
-
-
-def _nats(value: float) -> str:
-    return "0" if abs(value) < _NO_NATS else units.number(value)
 
 
 @dataclass(frozen=True)

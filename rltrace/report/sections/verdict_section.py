@@ -206,18 +206,8 @@ def _beside_bytes(wall: Wall) -> str:
 TYPE_THIS = "Type this: "
 
 
-def headline(summary: Summary) -> str:
-    """The first of `sentences`, the answer."""
-    return next(sentences(summary))
-
-
-def evidence(summary: Summary) -> Iterator[str]:
-    _, *others = sentences(summary)
-    yield from others
-
-
 def sentences(summary: Summary) -> Iterator[str]:
-    """Which wall binds, and what that means, in the order in which it is read."""
+    """Which wall binds, which is the headline, and what that means, in the order of reading."""
     found = summary.verdict
     if found.alarms:
         yield f"No advice: {what_is_wrong(summary.health)}. Mend that before anything is tuned."

@@ -46,18 +46,6 @@ NAME = "regrouped"
 """Table: `trajectory`, `group`, `round`: samples whose group is not the recorded one but another,
 or -1 where it is not known. Empty where each id is of one group."""
 
-_OF_ROW = 'CASE WHEN r.trajectory IS NULL THEN t."group" ELSE {} END AS "group"'
-_WITH = f"FROM {{}} t LEFT JOIN {NAME} r ON r.trajectory = t.trajectory"
-RAW_GROUPED = (
-    f"CREATE OR REPLACE VIEW raw_grouped_trajectories AS SELECT t.* REPLACE "
-    f"""({_OF_ROW.format('r."group"')}) {_WITH.format("raw_trajectories")}"""
-)
-GROUPED = (
-    f"CREATE OR REPLACE VIEW grouped_trajectories AS SELECT t.* REPLACE "
-    f"""({_OF_ROW.format('nullif(r."group", -1)')}) {_WITH.format("trajectories")}"""
-)
-"""Views: `raw_trajectories` and `trajectories` with these groups."""
-
 JOB_BEGINS = "job_begins"
 """Table: `since_ns`, `job`: when the job began, as number 0, and when it began again."""
 
@@ -116,11 +104,7 @@ def regrouped(database: duckdb.DuckDBPyConnection, starts: Callable[[], list[int
     # An id of one round of overlapping samples, as almost all are, needs no further look.
     if database.execute(_SUSPECT).fetchone() is None:
         return table_of([], *_REGROUPED)
-    found = database.execute(
-        f"{_CANDIDATES} SELECT trajectory, g, began_ns, ended_ns, version, known_ns, first_use,"
-        " last_use, job FROM j WHERE g IN (SELECT g FROM seen WHERE again)"
-        " ORDER BY g, began_ns, trajectory"
-    ).fetchall()
+    found = database.execute(f"{_CANDIDATES} {_SQL['of_ids_that_come_again']}").fetchall()
 
     def sizes() -> list[int]:
         rest = f"{_CANDIDATES} SELECT samples FROM seen WHERE again IS NOT TRUE"
@@ -251,13 +235,6 @@ BASELINE = "advantage_baseline"
 """The table of it, one row: `of_group`, whether samples of equal reward in a group have no
 advantage; NULL where an estimator was stated that is not known here."""
 
-_OF_GROUP = """dapo dr_grpo gdpo gpg group_norm grpo grpo_passk grpo_vectorized gspo opo
-optimal_token_baseline reinforce_baseline reinforce_plus_plus_baseline rloo rloo_vectorized
-tir_optimal_token_baseline"""
-"""Some whiten the batch then, which shifts all advantages alike and tells no sample from others."""
-_OF_OTHERS = "a2c flash_reinforce gae ppo reinforce reinforce_plus_plus remax"
-"""Of a critic, the whole batch, another sample, or none."""
-
 
 def baseline_query(processes: Iterable[TracedProcess]) -> str:
     """The table `BASELINE`. Where no process states an estimator, it is a critic's if values were
@@ -267,8 +244,8 @@ def baseline_query(processes: Iterable[TracedProcess]) -> str:
         seen = f"SELECT 1 FROM span_stages WHERE stage = {int(Stage.VALUE)}"
         return f"SELECT NOT EXISTS ({seen}) AS of_group"
     name = name.lower().replace("++", "_plus_plus").replace("-", "_")
-    known = name in _OF_GROUP.split() or (False if name in _OF_OTHERS.split() else None)
-    return f"SELECT {'NULL' if known is None else known}::BOOLEAN AS of_group"
+    baselines = dict.fromkeys(_SQL["of_group"], "true") | dict.fromkeys(_SQL["of_others"], "false")
+    return f"SELECT {baselines.get(name, 'NULL')}::BOOLEAN AS of_group"
 
 
 _WEIGHTS = f"""weights AS (

@@ -14,7 +14,6 @@ from rltrace.sync.transports import PublishedVersion
 from rltrace.trainer.config import TrainerConfig
 from rltrace.trainer.learning import grpo
 from rltrace.trainer.learning.model import next_token_log_probs
-from rltrace.trainer.learning.objective import objective
 from rltrace.trainer.learning.policy import Weights, policy_of
 from rltrace.trainer.trajectory import Sample, TrainReport, Trajectory, Use, use_of
 from rltrace.trainer.transport import publisher_of
@@ -73,7 +72,7 @@ class Learner:
 
         log_probs = next_token_log_probs(self.model(batch.tokens), batch.tokens)
         given = (log_probs, behaviour, proximal, advantages, config.clip, config.truncate)
-        gain, cut = objective(config.objective, *given)
+        gain, cut = grpo.objective(config.objective, *given)
         # Every token counts the same, as in DAPO (arXiv 2503.14476, eq. 8), not every response.
         # Only responses: on padding the exponential may overflow, and its gradient then is NaN.
         divergence = grpo.k3(log_probs[batch.mask], reference[batch.mask]).mean()

@@ -22,7 +22,7 @@ from rltrace.testing.inside.analysis import (
     summarize,
     workload_of,
 )
-from rltrace.testing.inside.report import headline, stages_section, warnings
+from rltrace.testing.inside.report import sentences, stages_section, warnings
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import Stage
 from tests.analysis.health.jobs import health_of, kinds, steps
@@ -170,7 +170,7 @@ def test_a_step_that_stalled_changes_neither_the_verdict_nor_the_advice(
     assert found.steps.stalled == (place,)
     assert (first(found), found.verdict.confidence) == (ROLLOUT, well.verdict.confidence)
     assert found.verdict.walls[0].cost.share == pytest.approx(0.6)
-    assert headline(found) == headline(well)
+    assert next(sentences(found)) == next(sentences(well))
     assert advice(found) == advice(well) != []
     assert RunAnalysis(run).health.forbids == ()
     assert workload_of(run)(Constants()).measured_step_s == pytest.approx(10)
@@ -232,7 +232,7 @@ def test_where_the_others_are_not_what_the_run_is_the_alarm_stands_in_place_of_t
 ) -> None:
     run = in_turns(tmp_path, *steps_s)
     found = summarize(run)
-    assert headline(found).startswith("No advice: steps stalled")
+    assert next(sentences(found)).startswith("No advice: steps stalled")
     assert found.steps.stalled == ()
     assert found.verdict.fixes == ()
     assert len(RunAnalysis(run).health.forbids) == 1

@@ -25,7 +25,7 @@ from benchmarks.synthetic.events import Simulation, Then
 from rltrace.testing.handmade_runs import rows, run_of
 from rltrace.testing.inside.trace import Fate, Finish, Outcome, Stage, SyncRole
 from rltrace.testing.inside.trace import OpenedRun as Run
-from rltrace.testing.timeline_rows import SECOND, START_NS, Interval, Process
+from rltrace.testing.run_files import SECOND, START_NS, Interval, Process
 
 FILLING = 8
 """Steps in which the queues may still fill up."""

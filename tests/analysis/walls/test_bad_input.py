@@ -28,7 +28,7 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.report import plain, terminal
 from rltrace.testing.inside.trace import RltraceError, Stage
-from rltrace.testing.timeline_rows import Process
+from rltrace.testing.run_files import Process
 from tests.analysis.walls.walled import (
     STEPS,
     first,

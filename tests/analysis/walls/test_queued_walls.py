@@ -21,7 +21,7 @@ from rltrace.testing.inside.analysis import (
     summarize,
 )
 from rltrace.testing.inside.trace import Fate, Stage, SyncRole
-from rltrace.testing.timeline_rows import Process
+from rltrace.testing.run_files import Process
 from tests.analysis.walls.queued import Queued, cost, of_own_loop, processes
 from tests.analysis.walls.walled import first, summary_of, walls_of
 

@@ -19,7 +19,7 @@ from rltrace.testing.inside.analysis import (
     ProbedStage,
     Summary,
 )
-from rltrace.testing.inside.report import headline
+from rltrace.testing.inside.report import sentences
 from rltrace.testing.inside.trace import Fate, Stage
 from tests.analysis.probed import probed
 from tests.analysis.walls.walled import (
@@ -209,7 +209,7 @@ def test_a_stage_that_runs_all_the_time_and_holds_nothing_up_is_no_wall(tmp_path
     assert wall.cost.share == pytest.approx(told["train"].share.value)
     assert wall.cost.half_width >= told["train"].share.half_width
     assert "train as measured by delaying it" in found.verdict.because
-    assert LEARNER in headline(found)
+    assert LEARNER in next(sentences(found))
 
 
 def test_what_the_probe_confirms_stands_as_it_was_computed(tmp_path: Path) -> None:

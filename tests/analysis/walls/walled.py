@@ -10,7 +10,7 @@ import numpy as np
 from rltrace.testing.handmade_runs import process, rows, run_of
 from rltrace.testing.inside.analysis import Summary, Wall, summarize
 from rltrace.testing.inside.trace import Fate, Finish
-from rltrace.testing.timeline_rows import Process
+from rltrace.testing.run_files import Process
 
 STEPS = 6
 STEP_S = 10.0

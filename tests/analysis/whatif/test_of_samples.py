@@ -25,7 +25,7 @@ from rltrace.testing.inside.analysis import (
 )
 from rltrace.testing.inside.trace import OpenedRun as Run
 from rltrace.testing.inside.trace import RltraceError, Stage
-from rltrace.testing.timeline_rows import Process
+from rltrace.testing.run_files import Process
 from tests.analysis.walls.queued import ENDLESS, Queued, gain, of_own_loop, processes, traced
 from tests.analysis.walls.walled import in_steps
 from tests.analysis.whatif.played import batch, of, workload

@@ -43,7 +43,7 @@ class Trajectory(Request):
 
     @property
     def response_tokens(self) -> int:
-        return int(self.generated.sum())
+        return len(self.log_probs)
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,8 @@ OPENRLHF = ["python", "-m", "openrlhf.cli.train_ppo_ray", "--vllm.num_engines", 
         ("openrlhf", OPENRLHF, {"--train.async_enable": False}, OPENRLHF[:-1]),
         ("openrlhf", OPENRLHF, {"--train.partial_rollout_enable": True},
          [*OPENRLHF, "--train.partial_rollout_enable"]),
+        ("openrlhf", OPENRLHF, {"vllm.num_engines": 2},  # as a person may say it
+         [*OPENRLHF[:3], *OPENRLHF[5:], "--vllm.num_engines", "2"]),
     ],
 )  # fmt: skip
 def test_a_setting_takes_the_place_of_the_one_before(

@@ -94,6 +94,22 @@ def test_verdicts_that_wait_for_a_busy_judge_are_short_ones(
     assert found.step_s.value == pytest.approx(step_s, rel=0.02)
 
 
+def test_unfinished_samples_that_are_kept_hide_no_verdicts_of_whole_batches(
+    tmp_path: Path,
+) -> None:
+    """Four samples a step, all of 3 s, then a second of verdict each, which a batch waits for."""
+    begin = [10.0 * step for step in range(6) for _ in range(4)]
+    engine = sampled(process("rollout"), begin, 3.0, response_tokens=5, first_version=0)
+    asked = [one + 3 + n % 4 for n, one in enumerate(begin)]
+    judge = judged(process("reward"), asked, 1.0)
+    load = of(run_of(tmp_path, driver((7, 10), 6), engine, judge, settings=COLOCATED))
+    assert load.scoring == "batch"
+    found = predict(lambda constants: load, [("partial_rollout", "1.5")])
+    assert found.gain.value == pytest.approx(1, abs=0.01)
+    both = predict(lambda constants: load, [("partial_rollout", "1.5"), ("reward_latency", "0.5")])
+    assert both.step_s.value == pytest.approx(8, rel=0.01)
+
+
 def of_queue(path: Path, steps: int = 16) -> Run:
     """Samples go one by one through a queue to two judges, 4 s each, and the learner takes any four
     of them: 8 s a step. It trains for 1 s and then moves weights for 2 s, in which it stands still.

@@ -78,7 +78,7 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     own_names = code_of(scheme.framework, "records")
     found = log.records if own_names is None else own_names(log.records, log.settings)
     records, again = _last_attempts(joined(_numbered(found, scheme.table))[0], scheme.table)
-    if not records:
+    if all(is_beside(record.readings, scheme.table) for record in records):
         missing = f"{log.path} holds no metrics of {scheme.name}: no numbers of a step"
         missing = f"{missing}; {log.end}" if log.failed else missing
         skipped = f" (skipped: {'; '.join(log.skipped)})" if log.skipped else ""

@@ -118,6 +118,9 @@ def test_a_job_that_failed_before_any_figure_is_said_to_have(tmp_path: Path) -> 
     assert (result.exit_code, len(result.output.splitlines())) == (4, 1)
     assert "OutOfMemoryError" in result.output
     assert "after 2 steps" in result.output
+    validated = f"{TASK}step:0 - val-core/openai/gsm8k/acc/mean@1:0.31"
+    result = invoke("report", written(tmp_path, validated, RAISED))
+    assert (result.exit_code, "ValueError" in result.output) == (4, True)
 
 
 # --- one that crashed and went on

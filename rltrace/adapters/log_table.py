@@ -20,6 +20,7 @@ _MOST_NS = 1 << 62  # so that two of them can be added
 _MOST_LANES = 1 << 63
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _NUMBERED = re.compile(r"#([0-9]{1,9})$")
+ELAPSED_S = "progress/elapsed_s"  # by the bar beside a record, where that tells its step
 
 
 @dataclass
@@ -204,6 +205,12 @@ def has(records: Iterable[LogRecord], *names: str) -> bool:
     """Whether there is one of the metrics; in their names `*` stands for anything."""
     every = {name for record in records for name in record.metrics}
     return any(fnmatchcase(metric, name) for name in names for metric in every)
+
+
+def is_beside(names: Iterable[str], table: Mapping[str, Any]) -> bool:
+    """Whether all of these are an evaluation's, which is no step (`beside` of a log table)."""
+    beside = tuple(table.get("beside", ()))
+    return bool(beside) and all(name.startswith(beside) for name in names)
 
 
 def times_of(records: Iterable[LogRecord], name: str) -> list[float]:

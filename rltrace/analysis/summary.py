@@ -39,6 +39,7 @@ from rltrace.analysis.trajectories.reward_signal import GroupSignal, RewardCurve
 from rltrace.analysis.trajectories.staleness import Staleness
 from rltrace.analysis.trajectories.tail import Tail
 from rltrace.analysis.walls.rank import Ranking, rank
+from rltrace.analysis.walls.wall import too_few
 from rltrace.analysis.whatif.predict import OffTheRun, is_off, replay_error
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.read.framework_figure import LoggedFigure
@@ -313,7 +314,8 @@ class Verdict(Ranking):
 
 def verdict(analysis: RunAnalysis, predict: bool = True) -> Verdict:
     """Without `predict` no fix has a gain."""
-    ranking, source = rank(analysis), analysis.source if predict else None
+    ranking, predict = rank(analysis), predict and not too_few(len(analysis.steady))
+    source = analysis.source if predict else None
     alarms = analysis.health.forbids
     judged = ranking.first is not None and not alarms
     fixes = fixes_for(analysis, ranking, source) if judged else ()

@@ -6,10 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cache, partial, wraps
 from pathlib import Path
+from select import select
+from stat import S_ISFIFO, S_ISREG
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -153,6 +155,8 @@ def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., 
         if asked and run is None:
             raise WrongUsage("--as, --map, --job and --placement are for a log: name it")
         may_be = run is not None and (str(run) == "-" or (run.exists() and not holds_run(str(run))))
+        if run is None and _is_fed():
+            say("stdin is not read: `rltrace report -` makes a report of what comes in", err=True)
         if run is None or not (asked or may_be):
             of_run(run=run, **options)
             return
@@ -162,7 +166,7 @@ def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., 
             of_run(run=run, **options)
             return
         with ExitStack() as stack:
-            with working(f"reading {run.name}"):
+            with working("reading stdin" if str(run) == "-" else f"reading {run.name}"):
                 path, done = stack.enter_context(run_of_log(run, **told))
             say(found_in(done), err=True)
             for note in done.says:
@@ -170,6 +174,14 @@ def reads_steps_of_a_run_or_log(function: Callable[..., None]) -> Callable[..., 
             of_run(run=path, **options)
 
     return command
+
+
+def _is_fed() -> bool:
+    """Whether something comes in."""
+    with suppress(OSError, ValueError, AttributeError):  # it is closed, or cannot be asked
+        given, kind = sys.stdin.fileno(), os.fstat(sys.stdin.fileno()).st_mode
+        return S_ISREG(kind) or (S_ISFIFO(kind) and select([given], [], [], 0)[0] != [])
+    return False
 
 
 def beside_rows(run: OpenedRun, name: str) -> Path:

@@ -15,6 +15,7 @@ from rltrace.adapters.log_table import (
     Told,
     code_of,
     has,
+    is_beside,
     is_time,
     name_of,
     table_of,
@@ -76,9 +77,10 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     """The run that a log tells of. Errors: `RltraceError` when it is no log of the framework's."""
     own_names = code_of(scheme.framework, "records")
     found = log.records if own_names is None else own_names(log.records, log.settings)
-    records, _ = joined(_numbered(found, scheme.table))
-    if not records:
+    records, again = _last_attempts(joined(_numbered(found, scheme.table))[0], scheme.table)
+    if all(is_beside(record.readings, scheme.table) for record in records):
         missing = f"{log.path} holds no metrics of {scheme.name}: no numbers of a step"
+        missing = f"{missing}; {log.end}" if log.failed else missing
         skipped = f" (skipped: {'; '.join(log.skipped)})" if log.skipped else ""
         raise RltraceError(missing + skipped)
     check_framework(log, scheme.framework)
@@ -106,24 +108,37 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     generates = code_of(scheme.framework, "generating")
     generating = () if generates is None or told.placement == "async" else generates(records)
     differ = _by_difference(steps, generating, scheme.table)
+    numbers = {step.number for step in steps if not step.is_evaluation}
+    done = max(log.done, max(numbers, default=0) + (0 in numbers))
+    told_again = [f"of steps that were done again the last attempt counts: {first_of(again)}"]
+    log = replace(log, notes=(*log.notes, *told_again * bool(again)), done=done)
+    prefix, waits = scheme.table.get("prefix", ""), scheme.table.get("waits_for", {})
     return ImportedRun(
-        log=log,
-        framework=scheme.framework,
-        version=told.version,
-        trainer=told.trainer,
-        placement=told.placement,
-        steps=differ or steps,
-        not_logged=tuple(_not_logged(scheme, told, records)),
+        log, scheme.framework, told.trainer, tuple(_not_logged(scheme, told, records)),
+        (*_oddities(records, steps, scheme, told), *[_DIFFERENCE] * bool(differ)),
+        version=told.version, placement=told.placement, steps=differ or steps,
         notes=tuple((name, what) for name, what in told.figures.items() if name in names),
-        oddities=(*_oddities(records, steps, scheme, told), *[_DIFFERENCE] * bool(differ)),
-        steps_a_mean=_usual_steps(records),
-        generating=() if differ else generating,
+        steps_a_mean=_usual_steps(records), generating=() if differ else generating,
         known=_known(scheme.table, names),
-        waits_for={
-            name.removeprefix(scheme.table.get("prefix", "")): stage
-            for name, stage in scheme.table.get("waits_for", {}).items()
-        },
-    )
+        waits_for={name.removeprefix(prefix): stage for name, stage in waits.items()},
+    )  # fmt: skip
+
+
+def _last_attempts(
+    records: Iterable[LogRecord], table: Mapping[str, Any]
+) -> tuple[list[LogRecord], list[int]]:
+    """The records but for those of steps that were done again, as after a restart, and the numbers
+    of these: a figure of such a step comes once more, and is another."""
+    kept, newest, again = list[LogRecord](), dict[int, LogRecord](), set[int]()
+    for record in records:
+        if not is_beside(record.readings, table):
+            known = newest.get(record.step, record).metrics
+            if any(known[name] != v for name, v in record.metrics.items() if name in known):
+                while kept and kept[-1].step >= record.step:
+                    again.add(kept.pop().step)
+            newest[record.step] = record
+        kept.append(record)
+    return kept, sorted(again)
 
 
 _DIFFERENCE = (
@@ -156,11 +171,9 @@ def _by_difference(
 
 def _known(table: Mapping[str, Any], names: set[str]) -> dict[str, str]:
     """What is known by another name -> the framework's, of what the log has."""
-    every = {
-        what: [name for name in known if name in names]
-        for what, known in table.get("known", {}).items()
-    }
-    return {what: found[0] for what, found in every.items() if found}
+    told = table.get("known", {}).items()
+    every = ((what, [name for name in known if name in names]) for what, known in told)
+    return {what: found[0] for what, found in every if found}
 
 
 def _usual_steps(records: Iterable[LogRecord]) -> int:
@@ -174,16 +187,9 @@ def _repeated(step: ImportedStep, times: int) -> list[ImportedStep]:
     if step.seconds is None:
         return [step]
     each_ns = round(1e9 * (step.seconds + sum(part.seconds for part in step.after)))
-    silent = [
-        replace(
-            step,
-            number=step.number - left,
-            counters={},
-            real_ns=None if step.real_ns is None else max(1, step.real_ns - left * each_ns),
-        )
-        for left in range(times - 1, 0, -1)
-    ]
-    return [*silent, step]
+    ends = ((n, step.real_ns and max(1, step.real_ns - n * each_ns)) for n in range(times))
+    silent = [replace(step, number=step.number - n, counters={}, real_ns=end) for n, end in ends]
+    return [*silent[:0:-1], step]
 
 
 def _numbered(records: Iterable[LogRecord], table: Mapping[str, Any]) -> Iterator[LogRecord]:
@@ -258,7 +264,8 @@ def _step(
     parts = timed(told.aside), timed(told.inside), timed(told.after)
     if length is None and some:
         parts = (), (), ()
-    return ImportedStep(record.step, length, *parts, record.readings, record.real_ns)
+    readings, beside = record.readings, is_beside(record.readings, scheme.table)
+    return ImportedStep(record.step, length, *parts, readings, record.real_ns, beside)
 
 
 def _own(record: LogRecord, name: str, holds: Mapping[str, list[str]]) -> float:

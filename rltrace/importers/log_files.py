@@ -6,7 +6,6 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -98,7 +97,8 @@ def _read_text(path: Path, start: bytes, settings: Settings, framework: str) -> 
         with text_of(path) as text:
             excerpt = read_excerpt(Lines(text))
         if excerpt.records:
-            printed, kind = replace(excerpt, said=printed.said), "excerpt"
+            printed.records, printed.framework, kind = excerpt.records, excerpt.framework, "excerpt"
+            printed.notes, printed.not_finite = excerpt.notes, excerpt.not_finite
     skipped = printed.skipped
     if lines.too_long:
         numbers = first_of(lines.too_long, 3)
@@ -118,6 +118,7 @@ def _read_text(path: Path, start: bytes, settings: Settings, framework: str) -> 
         path=str(path), kind=kind, records=tuple(steps), skipped=tuple(skipped),
         changed_ns=changed_ns, settings=printed.said, framework=printed.framework,
         notes=tuple(printed.notes), words=tuple(shown.words), values=shown.values,
+        failed=printed.failed, done=printed.done,
     )  # fmt: skip
 
 

@@ -23,8 +23,9 @@ class Log:
     """`kind` is its format in words, `skipped` says what could not be read and why, `changed_ns` is
     when its file was last written (Unix ns); `settings` are words of the framework's configuration
     that it happens to show, `framework` whose form its lines have ("" for a form of anybody's),
-    `notes` what is to be known of it,
-    `words` those of command lines that it shows, `values` option -> value of what it prints."""
+    `notes` what is to be known of it, `words` those of command lines that it shows, `values`
+    option -> value of what it prints, `failed` the exception that ended the job ("": none is seen)
+    after `done` steps."""
 
     path: str
     kind: str
@@ -36,6 +37,14 @@ class Log:
     notes: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     values: dict[str, Any] = field(default_factory=dict)
+    failed: str = ""
+    done: int = 0
+
+    @property
+    def end(self) -> str:
+        """How the job failed, in a sentence; empty where it is not seen to have."""
+        steps = f"{self.done} step{'s' * (self.done != 1)}"
+        return f"the job failed ({self.failed}) after {steps}" if self.failed else ""
 
 
 def number(value: object) -> float | None:

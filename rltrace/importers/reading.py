@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from rltrace.adapters.log_table import (
     PlacedSpan,
     SpanNames,
     code_of,
+    is_beside,
     log_tables,
     table_of,
 )
@@ -71,6 +73,7 @@ def _recognised(path: Path) -> tuple[str, Log | None]:
         return named, log
     names = sorted({name for record in log.records for name in record.metrics})
     has = f"it has {', '.join(names[:4])}" if names else "no figure of a step was found in it"
+    has = f"{has}; {log.end}" if log.failed else has
     raise RltraceError(f"{path} is no log that rltrace knows ({has}): name its framework with --as")
 
 
@@ -97,7 +100,7 @@ def _read(path: Path, framework: str, log: Log | None, job: int | None) -> Impor
     if log is None:
         log = read_log(path, _settings(framework), table.get("like", framework))
     log = _numbered_through(log) if table.get("epochs") else log
-    return read_durations(_one_job(log, job), framework)
+    return read_durations(_one_job(log, job, table_of(framework)), framework)
 
 
 def _of_objects(
@@ -117,18 +120,13 @@ def _of_objects(
         return chrome.lay_out(files[0], replace(objects, objects=events), names, entry["trainer"])
     lines = read_all(files)
     found: list[PlacedSpan | PlacedRow | str] = list(read(lines.objects))
+    spans = [one for one in found if isinstance(one, PlacedSpan)]
     return traced_run(
-        path,
-        framework,
-        entry["trainer"],
-        entry["kind"],
-        [one for one in found if isinstance(one, PlacedSpan)],
-        lines,
+        path, framework, entry["trainer"], entry["kind"], spans, lines, placement=placement,
         rows=[one for one in found if isinstance(one, PlacedRow)],
-        placement=placement,
         unknown=[(Stage[stage.upper()], why) for stage, why in entry.get("unknown", {}).items()],
         notes=(*(one for one in found if isinstance(one, str)), *entry.get("notes", ())),
-    )
+    )  # fmt: skip
 
 
 def _numbered_through(log: Log) -> Log:
@@ -141,23 +139,25 @@ def _numbered_through(log: Log) -> Log:
     return replace(log, records=tuple(records))
 
 
-def _one_job(log: Log, job: int | None) -> Log:
+def _one_job(log: Log, job: int | None, table: Mapping[str, Any]) -> Log:
     """The log of one job. Where step numbers begin again at the first, or before it, another job
     wrote on; one that goes on from a checkpoint begins later. Errors: `WrongUsage` for no such."""
-    starts = [0]
+    starts, numbers = [0], list[int]()
     for at, record in enumerate(log.records):
-        first, last = log.records[starts[-1]], log.records[at - 1]
-        if at - starts[-1] > 1 and record.step <= first.step and last.step > first.step:
+        if is_beside(record.readings, table):
+            continue
+        if len(numbers) > 1 and record.step <= numbers[0] < numbers[-1]:
             starts.append(at)
+            numbers = []
+        numbers.append(record.step)
+    jobs = f"{len(starts)} job{'s' * (len(starts) > 1)}"
     if job is not None and not 1 <= job <= len(starts):
-        raise WrongUsage(f"{log.path} holds {len(starts)} jobs: there is no job {job}")
+        raise WrongUsage(f"{log.path} holds {jobs}: there is no job {job}")
     if len(starts) == 1:
         return log
     chosen = job or len(starts)
     bounds = [*starts, len(log.records)]
     parts = [log.records[a:b] for a, b in pairwise(bounds)]
     steps = ", ".join(f"{part[0].step} to {part[-1].step}" for part in parts)
-    said = (
-        f"{len(starts)} jobs are in it (steps {steps}): this is job {chosen}, --job N takes another"
-    )
+    said = f"{jobs} are in it (steps {steps}): this is job {chosen}, --job N takes another"
     return replace(log, records=parts[chosen - 1], notes=(*log.notes, said))

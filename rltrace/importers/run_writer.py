@@ -62,7 +62,8 @@ class ImportedStep:
     """`inside` lie within its `seconds` (None: its length is not known), `after` between it and the
     next one. `before` is what another process had to end, while this step or an earlier one ran,
     for `inside` to begin; where there is any, `inside` ends with the step. `counters` are readings
-    at its end; `real_ns` is when it was logged, None where that is not known."""
+    at its end; `real_ns` is when it was logged, None where that is not known. An evaluation is no
+    step, but has counters."""
 
     number: int
     seconds: float | None
@@ -71,6 +72,7 @@ class ImportedStep:
     after: tuple[Timed, ...] = ()
     counters: dict[str, float] = field(default_factory=dict)
     real_ns: int | None = None
+    is_evaluation: bool = False
 
     @property
     def is_overfull(self) -> bool:
@@ -114,18 +116,10 @@ _NEVER_PLACED = ("which samples were trained on", "bytes and phases of weight sy
 
 
 def traced_run(
-    path: Path,
-    framework: str,
-    trainer: str,
-    kind: str,
-    spans: Iterable[PlacedSpan],
-    of: Objects,
-    *,
-    rows: Iterable[PlacedRow] = (),
-    placement: str = "",
-    unknown: Iterable[tuple[Stage | None, str]] = (),
-    notes: Iterable[str] = (),
-) -> ImportedRun:
+    path: Path, framework: str, trainer: str, kind: str, spans: Iterable[PlacedSpan], of: Objects,
+    *, rows: Iterable[PlacedRow] = (), placement: str = "",
+    unknown: Iterable[tuple[Stage | None, str]] = (), notes: Iterable[str] = (),
+) -> ImportedRun:  # fmt: skip
     """The run of what a log (`of`) places. Errors: `RltraceError` where it places nothing."""
     told = list(spans)
     kept = [s for s in told if is_real_ns(s.start_ns) and s.start_ns <= s.end_ns]
@@ -134,15 +128,10 @@ def traced_run(
         raise RltraceError(f"{path} holds no span of {framework} that has a beginning and an end")
     odd = len(told) - len(kept)
     dateless = [f"{odd} spans at times that no clock shows: left out"] * (odd > 0)
-    return ImportedRun(
-        log=Log(str(path), kind, (), changed_ns=of.changed_ns),
-        framework=framework,
-        trainer=trainer,
-        placement=placement,
-        not_logged=(*unknown, *((None, what) for what in _NEVER_PLACED)),
-        oddities=(*of.notes, *notes, *dateless),
-        placed=placed,
-    )
+    not_logged = (*unknown, *((None, what) for what in _NEVER_PLACED))
+    log = Log(str(path), kind, (), changed_ns=of.changed_ns)
+    oddities = (*of.notes, *notes, *dateless)
+    return ImportedRun(log, framework, trainer, not_logged, oddities, "", placement, placed=placed)
 
 
 def write_run(path: Path, run: ImportedRun, version: str) -> None:
@@ -175,6 +164,7 @@ def _write(path: Path, run: ImportedRun) -> None:
         "generating": run.generating,
         "waits_for": dict(run.waits_for),
         "known": dict(run.known),
+        "failed": run.log.end,
         "settings": settings_shown(run.framework, run.version, run.log.words, run.log.values),
         "config": named_configuration(run.framework, run.log.words),
     }
@@ -217,9 +207,10 @@ def _starts(run: ImportedRun) -> Iterator[tuple[ImportedStep, int]]:
 
 
 def _length_ns(step: ImportedStep) -> int:
+    """At least 1: readings of steps whose length is not known have an order, too."""
     parts_ns = sum(_ns(timed.seconds) for timed in (*step.before, *step.inside))
     within_ns = parts_ns if step.seconds is None else _ns(step.seconds)
-    return within_ns + sum(_ns(timed.seconds) for timed in step.after)
+    return max(1, within_ns + sum(_ns(timed.seconds) for timed in step.after))
 
 
 def _ns(seconds: float) -> int:

@@ -229,6 +229,8 @@ def _samples(summary: Summary) -> str:
         parts.append(f"{units.count(tokens.mean)} tokens in the mean")
     if cut := logged.get("truncated"):
         parts.append(f"{units.share(cut.mean)} cut off")
+    if none := logged.get("no_signal"):
+        parts.append(f"{units.share(1 - none.mean)} of the groups carry a signal")
     if lag := logged.get("lag"):
         parts.append(f"lag {units.number(lag.mean)}")
     return ", ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections import Counter
@@ -18,7 +19,7 @@ from rltrace.importers.log_detection import holds_log
 from rltrace.importers.reading import read_run
 from rltrace.importers.run_writer import ImportedRun, write_run
 from rltrace.run.run_folders import new_run_path
-from rltrace.trace.errors import WrongUsage
+from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.metadata_validation import update_run_json
 from rltrace.trace.run_dir import READ_FROM, RUN_FILE, holds_run
 from rltrace.trace.vocabulary import Stage, word
@@ -97,8 +98,13 @@ def import_log(
             log = Path(folder, "stdin")
             with log.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
-        run = read_run(log, framework, mapping, job)
-        run = replace(run, placement=placement or run.placement)
+        here = f"{folder}{os.sep}"  # of what came in nobody knows but its name
+        try:
+            run = read_run(log, framework, mapping, job)
+        except RltraceError as error:
+            raise RltraceError(str(error).replace(here, ""), error.exit_code) from None
+        named = replace(run.log, path=run.log.path.replace(here, ""))
+        run = replace(run, log=named, placement=placement or run.placement)
         path = out or new_run_path([log.resolve().name])
         write_run(path.absolute(), run, __version__)
         return _told(path, run)
@@ -115,7 +121,7 @@ def _told(path: Path, run: ImportedRun) -> Imported:
     return Imported(
         path=str(path), log=run.log.path, kind=run.log.kind,
         framework=run.framework, framework_version=run.version, trainer=run.trainer,
-        records=max(len(run.steps), len(timed)), steps=len(timed),
+        records=max(sum(not s.is_evaluation for s in run.steps), len(timed)), steps=len(timed),
         first_step=min(timed, default=None), last_step=max(timed, default=None),
         spans=len(timed) + sum(stages.values()), stages=dict(stages.most_common()),
         is_placed=run.placed is not None,

@@ -18,7 +18,7 @@ KEYS = {
 }
 TIMERS = ("inside", "after", "aside")
 KNOWN = {
-    *("reward", "truncated", "response_tokens", "entropy", "lag"),
+    *("reward", "no_signal", "truncated", "response_tokens", "longest_tokens", "entropy", "lag"),
     *("longest_generation_s", "mean_generation_s"),
 }
 SHAPES = {"items", "dict", "lines", "rows", "timers"}

@@ -132,7 +132,7 @@ def test_a_timer_that_no_clock_can_have_shown_is_said() -> None:
     assert GENERATION in dict(run.not_logged)[Stage.ROLLOUT]
 
 
-def test_steps_of_a_restart_are_kept(tmp_path: Path) -> None:
+def test_a_step_that_a_restart_did_again_counts_once(tmp_path: Path) -> None:
     shown = [f"{LINE}{n}: {timing(n, 1.0, 1.0, k)}\n" for k, n in ((1, 1), (1, 2), (2, 2), (2, 3))]
     (tmp_path / "log").write_text("".join(shown), "utf-8")
-    assert [step.number for step in read_run(tmp_path / "log", "openrlhf").steps] == [1, 2, 2, 3]
+    assert [step.number for step in read_run(tmp_path / "log", "openrlhf").steps] == [1, 2, 3]

@@ -181,7 +181,7 @@ def test_a_log_without_any_time_keeps_what_it_has(tmp_path: Path) -> None:
     found = report(tmp_path, PASTED / "trl_dicts_without_step_time.log")
     logged = {what: figure["mean"] for what, figure in found["logged"].items()}
     assert logged == pytest.approx(
-        {"reward": -2.0, "response_tokens": (113.5 + 87.1 + 111.1) / 3,
+        {"reward": -2.0, "no_signal": 1.0, "response_tokens": (113.5 + 87.1 + 111.1) / 3,
          "truncated": (0.7 + 0.45 + 0.75) / 3}
     )  # fmt: skip
     assert found["verdict"]["first"] is None

@@ -116,11 +116,12 @@ def test_an_async_trainer_s_event_files_tell_when_and_what_it_waited(tmp_path: P
     assert summary.composition.placement == "async"
     lag = run.sql(f"select max(value) from samples where counter = '{LAG}'")
     assert lag.fetchall() == [(2.0,)]
-    assert (done.steps, done.first_step, done.last_step, summary.steps.repeated) == (10, 1, 8, 2)
+    assert (done.steps, done.first_step, done.last_step, summary.steps.repeated) == (8, 1, 8, 0)
     first = summary.steps.times[0]
     end_s = first.start_ns / 1e9 + first.step_s
     assert end_s == pytest.approx(1760000002.7804, abs=1e-3)
-    assert summary.steps.between_steps_s == pytest.approx(60 + 8 * 0.25, abs=0.1)
+    # What it did again took 3.8 s the first time.
+    assert summary.steps.between_steps_s == pytest.approx(60 + 8 * 0.25 + 3.8, abs=0.1)
 
 
 def test_timers_that_overlap_keep_their_length(tmp_path: Path) -> None:

@@ -27,12 +27,9 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
     if all(_is_sum(record.metrics, told.inside) for record in whole):
         total = "the sum of the four timers: what runs between is in none, nor a checkpoint"
         return replace(
-            told,
-            trainer="PPOTrainer",
+            told, trainer="PPOTrainer", version=version, figures={**told.figures, STEP: total},
             placement=_PLACEMENTS.get(settings.get("colocated", ""), ""),
-            version=version,
-            figures={**told.figures, STEP: total},
-        )
+        )  # fmt: skip
     figures = {
         BROADCAST: "from before the lock: it waits there for the generation that is running (or, "
         "with partial rollout, for the engines to pause)",
@@ -43,15 +40,10 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
     inside = {name: stage for name, stage in told.inside.items() if name != GENERATION}
     why = f"it takes at most {BROADCAST}, which holds waiting for the engines too"
     return replace(
-        told,
-        trainer="PPOTrainerAsync",
-        placement="async",
-        version=version,
-        inside={**inside, BROADCAST: "wait"},
-        aside={GENERATION: "rollout"},
-        unknown={"sync": why, **told.unknown},
-        figures={**told.figures, **figures},
-    )
+        told, trainer="PPOTrainerAsync", placement="async", version=version,
+        inside={**inside, BROADCAST: "wait"}, aside={GENERATION: "rollout"},
+        unknown={"sync": why, **told.unknown}, figures={**told.figures, **figures},
+    )  # fmt: skip
 
 
 def _is_sum(metrics: Mapping[str, float], parts: Mapping[str, str]) -> bool:

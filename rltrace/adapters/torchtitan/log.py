@@ -36,12 +36,6 @@ def spans(lines: list[dict[str, Any]]) -> Iterator[PlacedSpan]:
         if source == "controller" and name in _WAITED_FOR:
             stage = Stage.WAIT
         host, step = str(line.get("host_name", "")), whole(line.get("step"))
-        yield PlacedSpan(
-            process=LoggedProcess(f"{source} {rank}", source, host, whole(rank)),
-            lane=lane_of(line.get("task_name", line.get("tid"))),
-            name=name,
-            stage=stage,
-            start_ns=end_ns - took_ns,
-            end_ns=end_ns,
-            step=-1 if step is None else step,
-        )
+        process = LoggedProcess(f"{source} {rank}", source, host, whole(rank))
+        lane, number = lane_of(line.get("task_name", line.get("tid"))), -1 if step is None else step
+        yield PlacedSpan(process, lane, name, stage, end_ns - took_ns, end_ns, number)

@@ -12,15 +12,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from rltrace.adapters.log_table import LogRecord, whole
+from rltrace.adapters.log_table import ELAPSED_S, LogRecord, is_beside, table_of, whole
 
 _PROFILED = "profiling/Time taken: "  # what timed blocks are logged as: `<class>.<block>` follows
 _PREFIX = "train/"
 _STEP_NAMES = ("train/global_step", "global_step")  # wandb's own step counts its rows
-_EVALUATION = ("eval_", "eval/")  # TensorBoard and wandb have the latter
 _SUMS = ("train_", "total_flos")  # what the last line has, which other formats put beside a step's
 _OF_SAMPLES = ("num_tokens", "completions/"), ("reward",)  # ms-swift repeats the last reward
 _LOGGING_STEPS = "logging_steps"
+_STEP_TIME, _BY_BAR = "step_time", "progress/step_s"
+_SURE_S = 10  # between records: a bar shows whole seconds
 _BLOCKS = {"sync_weights", "_calculate_rewards", "compute_loss"}  # and what begins as below
 _GENERATING = ("vLLM.generate", "transformers.generate")
 
@@ -29,6 +30,7 @@ def records(found: Iterable[LogRecord], settings: Mapping[str, str]) -> list[Log
     """The records by TRL's own names, each with over how many steps it is a mean."""
     stated = settings.get(_LOGGING_STEPS)
     every = _with_steps(_of_steps(found), int(stated) if stated else 1)
+    _time_by_bar([record for record in every if ELAPSED_S in record.metrics])
     return [_a_step(record) for record in every]
 
 
@@ -47,7 +49,8 @@ def generating(found: Iterable[LogRecord]) -> tuple[int, ...]:
 
 def _is_of_training(record: LogRecord) -> bool:
     """Whether a record with TRL's names is of steps, and not of an evaluation or of the end."""
-    return not _is_evaluation(name for name in record.readings if not name.startswith(_SUMS))
+    names = [name for name in record.readings if not name.startswith(_SUMS)]
+    return not is_beside(names, table_of("trl"))
 
 
 def _with_steps(found: Iterable[LogRecord], stated: int) -> list[LogRecord]:
@@ -69,6 +72,23 @@ def _with_steps(found: Iterable[LogRecord], stated: int) -> list[LogRecord]:
     return every
 
 
+def _time_by_bar(told: list[LogRecord]) -> None:
+    """Puts in how long a step took by the progress bar, since the record before. It is the mean of
+    all where that is not known, or too short for whole seconds; then TRL's own timer goes first."""
+    at = [(record.step, record.metrics.pop(ELAPSED_S)) for record in told]
+    begun = [(0, 0.0)] if told and told[0].step == told[0].steps else at[:1]
+    spent = [(b[1] - a[1], b[0] - a[0]) for a, b in itertools.pairwise([*begun, *at])]
+    known = [(took_s, of) for took_s, of in spent if of > 0 and took_s >= 0]
+    if not known:
+        return
+    whole_s, steps = map(sum, zip(*known, strict=True))
+    are_long = min(known)[0] >= _SURE_S
+    for record, one in zip(told, spent, strict=True):
+        took_s, of = one if are_long and one in known else (whole_s, steps)
+        if are_long or _STEP_TIME not in record.metrics:
+            record.metrics[_BY_BAR] = took_s / of
+
+
 def _a_step(record: LogRecord) -> LogRecord:
     """A record whose blocks, which are sums over its steps, are means as its other figures are."""
     metrics = {
@@ -76,11 +96,6 @@ def _a_step(record: LogRecord) -> LogRecord:
         for name, value in record.metrics.items()
     }
     return replace(record, metrics=metrics)
-
-
-def _is_evaluation(names: Iterable[str]) -> bool:
-    """Whether an entry tells of an evaluation, which is no step: it follows that of one."""
-    return all(name == "epoch" or name.startswith(_EVALUATION) for name in names)
 
 
 def _of_steps(found: Iterable[LogRecord]) -> Iterator[LogRecord]:

@@ -60,7 +60,10 @@ def ids_again(analysis: RunAnalysis) -> Iterator[Said]:
 @alarm(CRASH, "it failed")
 def crash(analysis: RunAnalysis) -> Iterator[Said]:
     run, steps = analysis.run, analysis.steps
-    code = run.meta.get("exit_code")
+    code, imported = run.meta.get("exit_code"), run.meta.get("imported")
+    if isinstance(imported, dict) and (end := imported.get("failed")):  # as its log says
+        yield note(str(end)) if "KeyboardInterrupt" in str(end) else grave(str(end))
+        return
     done = 0 if steps.whole_run else len(steps.windows)
     plural = f"{done} complete step{'s' * (done != 1)}"
     when = f"after {plural}" if done else "before its first step was complete"
@@ -71,7 +74,7 @@ def crash(analysis: RunAnalysis) -> Iterator[Said]:
         seen = run.meta.get("end_real_ns") is not None
         why = "rltrace wrap was killed" if seen else "killed, or the machine went down"
         says = f"the job ended {when}; how was not recorded: {why}"
-        by_wrap = not run.meta.get("imported") and isinstance(run.meta.get("command_pid"), int)
+        by_wrap = not imported and isinstance(run.meta.get("command_pid"), int)
         if by_wrap and (seen or run.goes_on is False):
             yield note(says) if done else grave(says)
         return

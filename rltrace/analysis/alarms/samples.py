@@ -29,6 +29,13 @@ def logged_as_cut_off(analysis: RunAnalysis) -> Iterator[Said]:
         )
 
 
+@alarm("no signal", "hardly a group carries a signal")
+def logged_without_signal(analysis: RunAnalysis) -> Iterator[Said]:
+    if (none := analysis.logged.get("no_signal")) and none.mean > _NEARLY_ALL:
+        says = f"{none.mean:.0%} of the groups carry no signal ({none.metric}): in each all rewards"
+        yield grave(f"{says} are equal, so hardly anything is learned", judged_anyway=True)
+
+
 @alarm("tail", "its batches have a long tail")
 def logged_tail(analysis: RunAnalysis) -> Iterator[Said]:
     longest, mean = (analysis.logged.get(f"{one}_generation_s") for one in ("longest", "mean"))
@@ -73,6 +80,7 @@ def unused(analysis: RunAnalysis) -> Iterator[Said]:
 
 
 _MUCH = 0.1  # of the step
+_NEARLY_ALL = 0.9
 _FEWEST = 30
 _SURE = 2.58  # standard errors of the difference of two means: 1 % by chance
 _SILENT_SHARE = 0.01

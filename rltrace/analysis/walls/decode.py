@@ -12,15 +12,19 @@ import math
 from dataclasses import replace
 
 from rltrace.analysis.run_analysis import RunAnalysis
-from rltrace.analysis.stats.confidence_interval import Spread, spread_of, within
+from rltrace.analysis.stats.confidence_interval import Estimate, Spread, spread_of, within
 from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import beside_tools, exposed_figures, stage_wall
+from rltrace.analysis.whatif.workload import table
 from rltrace.trace.vocabulary import Stage
 
 _FULL = 0.9  # of the slots in use
 _WORTH_A_WORD = 0.01  # of generation
+_MOSTLY = 0.5  # of generation
 _OF_TAIL = "draining batches (the long tail)"
 _NO_TAIL = "the trajectories' begin and end, without which the tail of a batch counts as decoding"
+_BY_LOG = "generation of samples beyond the mean one, by their lengths or times in the log"
+_LOGGED = (("response_tokens", "longest_tokens"), ("mean_generation_s", "longest_generation_s"))
 _STAGES = (Stage.ROLLOUT,)
 
 SYMPTOM = "few samples run for most of a batch, and everyone waits for its longest"
@@ -57,9 +61,32 @@ def _token_parts_s(analysis: RunAnalysis) -> tuple[float, float]:
     return engine.token_s, engine.shared_token_s * sequences
 
 
+def tail_by_log(analysis: RunAnalysis) -> tuple[Estimate, float] | None:
+    """By a log's mean and longest sample: the part of generation that draining costs, and seconds
+    of a step in which the longest generates. None where it tells neither length nor time, or no
+    batch waits. A sequence alone has the replay's pace; what slows it down is the others' work."""
+    logged, steady = analysis.logged, analysis.steady
+    told = [(logged[a].mean, logged[b].mean) for a, b in _LOGGED if a in logged and b in logged]
+    parts = [mean / longest for mean, longest in told if 0 < mean <= longest]
+    rollout_s = float(analysis.breakdown.tau_s[steady, Stage.ROLLOUT].sum())
+    if not parts or not rollout_s > 0 or analysis.placement == "async":
+        return None
+    part, rollout_s = max(parts), rollout_s / len(steady)  # of two tails the smaller
+    tokens = logged["longest_tokens"].mean if "longest_tokens" in logged else math.inf
+    alone, work = table()["alone_tokens_per_s"], table()["full_slowdown"]
+    ends = (alone.high, work.high), (alone.middle, work.middle), (alone.low, work.low)
+    tails_s = [min(tokens / pace, rollout_s / (1 + times * part)) for pace, times in ends]
+    return Estimate(*(tail_s * (1 - part) / rollout_s for tail_s in tails_s)), tails_s[1]
+
+
 @w.register(w.TAIL, Stage.ROLLOUT, part=True)
 def long_tail(analysis: RunAnalysis) -> w.Wall:
     share, why = drain(analysis)
+    if math.isnan(share) and (told := tail_by_log(analysis)):
+        lost, missing = told[0], (_TRAJECTORIES,)
+        found = stage_wall(analysis, w.TAIL, SYMPTOM, _STAGES, (), missing, because=_BY_LOG)
+        cost = found.cost.scaled(lost.value, lost.low, lost.high)
+        return replace(found, cost=cost, confidence=w.WEAK)
     if math.isnan(share):
         return w.cannot_tell(w.TAIL, SYMPTOM, why, _TRAJECTORIES)
     evidence = _evidence(analysis)
@@ -92,9 +119,11 @@ def _evidence(analysis: RunAnalysis) -> tuple[w.Figure, ...]:
 
 @w.register(w.ROLLOUT, *_STAGES)
 def rollout(analysis: RunAnalysis) -> w.Wall:
-    (of_tail, _), missing = drain(analysis), []
+    (of_tail, _), missing, lost = drain(analysis), [], None
     if math.isnan(of_tail):
-        of_tail, missing = 0.0, [_NO_TAIL]
+        of_tail, missing, told = 0.0, [_NO_TAIL], tail_by_log(analysis)
+        # What a log tells roughly is apart from decoding only where it is most of generation.
+        lost = told[0] if told and told[0].value > _MOSTLY else None
     token_s = _token_s(analysis)
     evidence = [*exposed_figures(analysis, _STAGES), *_of_engines(analysis, token_s)]
     slots = analysis.tail.slots
@@ -102,11 +131,15 @@ def rollout(analysis: RunAnalysis) -> w.Wall:
     symptom = "engines are busy and full, the step waits for samples"
     if not full:
         symptom = "the step waits while engines generate"
-    return stage_wall(
+    wall = stage_wall(
         analysis, w.ROLLOUT, symptom, _STAGES, evidence, missing,
-        part=1 - of_tail, but=_OF_TAIL if of_tail >= _WORTH_A_WORD else "",
+        part=1 - of_tail, but=_OF_TAIL if lost or of_tail >= _WORTH_A_WORD else "",
         part_within=(1 - of_tail, 1.0) if beside_tools(analysis) else None,
     )  # fmt: skip
+    if lost is None:
+        return wall
+    cost = wall.cost.scaled(1 - lost.value, 1 - lost.high, 1 - lost.low)
+    return replace(wall, cost=cost, confidence=w.WEAK)
 
 
 def _token_s(analysis: RunAnalysis) -> Spread:

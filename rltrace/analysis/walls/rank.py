@@ -131,12 +131,13 @@ def rank(analysis: RunAnalysis) -> Ranking:
             return nothing(f"{why} of those that can be told, and {names} cannot", *tells)
         # Balance is likely where no wall's interval reaches far beyond the limit.
         surely = all(one.cost.share + one.cost.half_width < 2 * BINDS for one in known)
+        surely &= not w.too_few(len(analysis.steady))
         confidence = w.LIKELY if surely else w.WEAK
         return Ranking(ranked, None, (), confidence, True, why, (), ())
     # A log's figure for generation may hold scoring too, which has none of its own.
     within = {"what": NOT_LOGGED, "stage": word(Stage.REWARD)}.items()
     held = any(within <= one.items() for one in run.problems) and not _is_generation(analysis)
-    if first.name == w.ROLLOUT and held:
+    if first.name in (w.ROLLOUT, w.TAIL) and held:
         share = f"{100 * cost:.0f} % of the step is generation or scoring"
         return nothing(f"{share}, which the log has in one figure", _OVERLAP)
     # It is likely where it is surely ahead of the others, and surely level with those that bind.

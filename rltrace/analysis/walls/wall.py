@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats import confidence_interval
-from rltrace.analysis.stats.confidence_interval import Spread, spread
+from rltrace.analysis.stats.confidence_interval import Spread, spread, within
 from rltrace.analysis.timeline.stage_chains import Seconds
 from rltrace.trace.vocabulary import Stage
 
@@ -130,7 +130,7 @@ def share_of_steps(seconds: Seconds, steps_s: Seconds) -> Cost:
     if not whole:
         return UNKNOWN
     of = spread(seconds / (whole / len(steps_s)))
-    return Cost(float(seconds.sum()) / whole, max(0.0, of.low), min(1.0, of.high), of.n)
+    return Cost(float(seconds.sum()) / whole, within(of.low), within(of.high), of.n)
 
 
 def figure(name: str, of: Spread, unit: str) -> Figure:

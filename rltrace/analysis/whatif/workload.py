@@ -146,8 +146,9 @@ class StepWorkload:
 
     @property
     def without_samples(self) -> bool:
-        """Whether it is a run of which only the stage seconds are known."""
-        return self.steps > 0 and math.isnan(self.model_error)
+        """Whether it is a run of which only the stage seconds are known, and no lengths."""
+        told = self.tail_told and self.placement != "async"
+        return self.steps > 0 and math.isnan(self.model_error) and not told
 
     @property
     def places_told(self) -> bool:

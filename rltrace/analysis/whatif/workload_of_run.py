@@ -89,6 +89,7 @@ def _runs_ahead(analysis: RunAnalysis, placement: str, samples: run_samples.Stea
 def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
     """A run whose log tells stage seconds only. Errors: `RltraceError` where nobody says who waits
     for whom, and its chains overlap in part."""
+    from rltrace.analysis.walls.decode import tail_by_log
     from rltrace.analysis.whatif.stated_workload import stated
 
     steady = analysis.steady
@@ -106,6 +107,10 @@ def _from_stages(analysis: RunAnalysis, placement: str) -> Source:
     more = _common(analysis)
     tables: dict[str, Any] = {"placement": placement, "step_s": more["measured_step_s"]}
     tables |= {"stages": stages, "devices": more.pop("devices")}
+    if told := tail_by_log(analysis):
+        lengths = ("mean_tokens", "response_tokens"), ("cap_tokens", "longest_tokens")
+        of = {key: analysis.logged[name].mean for key, name in lengths if name in analysis.logged}
+        tables["rollout"] = {**of, "tail_s": told[1]}
     source = stated(tables, "the run").workload
     idle_s = float(analysis.breakdown.untraced_s[steady].mean())
 

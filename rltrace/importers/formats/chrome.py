@@ -37,15 +37,9 @@ def lay_out(path: Path, objects: Objects, names: SpanNames, trainer: str) -> Imp
     processes = _processes(objects.objects, names)
     spans = (_span(event, stage, names, processes, base_ns) for stage, event in chosen)
     return traced_run(
-        path,
-        names.framework,
-        trainer,
-        "Chrome trace",
-        spans,
-        objects,
-        placement=names.placement,
-        notes=(*said, *notes),
-    )
+        path, names.framework, trainer, "Chrome trace", spans, objects,
+        placement=names.placement, notes=(*said, *notes),
+    )  # fmt: skip
 
 
 def _complete(objects: Iterable[dict[str, Any]]) -> Iterator[_Event]:
@@ -99,23 +93,15 @@ def _processes(objects: Iterable[dict[str, Any]], names: SpanNames) -> dict[str,
 
 
 def _span(
-    event: _Event,
-    stage: Stage,
-    names: SpanNames,
-    processes: Mapping[str, LoggedProcess],
+    event: _Event, stage: Stage, names: SpanNames, processes: Mapping[str, LoggedProcess],
     base_ns: int,
-) -> PlacedSpan:
+) -> PlacedSpan:  # fmt: skip
     told, start_us, length_us = event
     name, attributes = _name(told), told.get("args")
     unnamed = f"process {told.get('pid')}"
     process = processes.get(str(told.get("pid")), LoggedProcess(unnamed, names.role_of(unnamed)))
     start_ns = base_ns + round(start_us * 1e3)
-    return PlacedSpan(
-        process=process,
-        lane=lane_of(told.get("id", told.get("tid")) if told["ph"] == "b" else told.get("tid")),
-        name=name,
-        stage=stage,
-        start_ns=start_ns,
-        end_ns=start_ns + round(length_us * 1e3),
-        step=names.step_of(attributes if isinstance(attributes, dict) else {}, name),
-    )
+    lane = lane_of(told.get("id", told.get("tid")) if told["ph"] == "b" else told.get("tid"))
+    step = names.step_of(attributes if isinstance(attributes, dict) else {}, name)
+    end_ns = start_ns + round(length_us * 1e3)
+    return PlacedSpan(process, lane, name, stage, start_ns, end_ns, step)

@@ -14,20 +14,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from rltrace.adapters.log_table import LogRecord, log_tables
+from rltrace.adapters.log_table import ELAPSED_S, LogRecord, is_beside, log_tables
 from rltrace.importers.formats import json_lines
+from rltrace.importers.formats.job_progress import JobProgress, ProgressBar
 from rltrace.importers.formats.printed_figures import (
     BORDERS,
-    ITEM,
     LINE,
     SURE_END,
     Pairs,
     bare,
     cells_of,
     cleaned,
+    goes_on_with,
     items_of,
     pairs_of,
-    parts_of,
     shown_value,
 )
 from rltrace.importers.formats.printed_settings import PrintedSettings
@@ -66,26 +66,21 @@ class PrintedForm:
 @cache
 def printed_forms() -> tuple[PrintedForm, ...]:
     """Those of all frameworks. Descendants print as the one they are like."""
-    return tuple(
-        PrintedForm(
-            table["framework"],
-            entry["shape"],
-            entry["word"],
-            re.compile(entry["begins"]),
-            entry.get("between", ""),
-            entry.get("sections", {}),
-            table.get("labels", {}),
-            frozenset(name for part in ("inside", "after") for name in table.get(part, ())),
-        )
-        for table in log_tables().values()
-        for entry in table.get("console", ())
-    )
+    forms = list[PrintedForm]()
+    for table in log_tables().values():
+        timers = (name for part in ("inside", "after") for name in table.get(part, ()))
+        of_all = table.get("labels", {}), frozenset(timers)
+        for one in table.get("console", ()):
+            own = one["shape"], one["word"], re.compile(one["begins"]), one.get("between", "")
+            forms.append(PrintedForm(table["framework"], *own, one.get("sections", {}), *of_all))
+    return tuple(forms)
 
 
 @dataclass
 class PrintedLog:
     """What a console says: its records, what was skipped, notes, how often a metric was no finite
-    number, words of the configuration, and whose form the records have ("" for anybody's)."""
+    number, words of the configuration, whose form the records have ("" for anybody's), the
+    exception that ended the job ("": none), and how many steps its bar shows (0: there is none)."""
 
     records: list[LogRecord] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -94,6 +89,8 @@ class PrintedLog:
     said: dict[str, str] = field(default_factory=dict)
     framework: str = ""
     settings: PrintedSettings = field(default_factory=PrintedSettings)
+    failed: str = ""
+    done: int = 0
 
 
 @dataclass
@@ -110,7 +107,6 @@ class _Open:
     lines: int = 1
     at: int = 0
     width: int = 0
-    is_cut: bool = False
 
 
 def read(
@@ -129,8 +125,9 @@ class _Reader:
         self._records: list[tuple[str, int, LogRecord]] = []  # whose form, in which line
         self._torn, self._elided, self._stepless = Counted(), Counted(), Counted()
         self._last_is_torn, self._says_none = False, False
-        self._counted, self._before = 0, ""
+        self._counted, self._says_steps, self._before = 0, False, ""
         self._widths: set[int] = set()
+        self._progress, self._bar = JobProgress(), ProgressBar()  # and that beside the last record
         self._timed: list[LogRecord] = []
         self._timed_by, self._timed_is_whole = "", False
 
@@ -146,6 +143,9 @@ class _Reader:
             forms, self._says_none = Counter([self._timed_by]), True
         most = next((form for form, _ in forms.most_common(1)), "")
         found.framework = framework if framework and framework in forms else most
+        found.failed = self._progress.failed
+        bar = self._bar if self._records else self._progress.bar  # there may be bars of other work
+        found.done = self._progress.reached[bar.of]
         foreign = Counted()
         for form, at, record in self._records:
             if form == found.framework:
@@ -169,24 +169,36 @@ class _Reader:
         return found
 
     def _line(self, at: int, line: str) -> None:
-        begun = list(_begun(line))
+        self._progress.take(line)
+        begun = [] if self._is_broken_in(line) else list(_begun(line))
         if not begun and _SHORTEST < len(self._before) < _LONGEST:
             # A terminal may have broken the line where a record begins.
             whole, at_break = self._before + bare(line, "").strip(), len(self._before)
             begun = [o for o in _begun(whole) if o[0].start() < at_break < o[0].end()]
             line = whole if begun else line
         self._before = ""
+        if begun:
+            self._progress.goes_on()
         if begun and all(form.shape == "timers" for _, form in begun):
             for match, form in begun:
                 self._timer(form, match["name"], float(match["value"]))
         elif begun:
             self._close()
             self._begin(at, line, list(_apart(line, begun)))
+            self._before = line if line.endswith(begun[-1][0][0]) else ""  # its step may be broken
         elif self._open is None or not self._goes_on(at, line):
             self._before = line
             if self._open is not None and self._open.form.shape in ("items", "dict"):
                 self._close(next_line=line)
             self._other(at, line)
+
+    def _is_broken_in(self, line: str) -> bool:
+        """Whether a name of the open record was broken, of which a line has what looks like a
+        begin: `training/global_` and `step:3 - `."""
+        record = self._open
+        if record is None or record.form.shape != "items" or not record.text.endswith(("_", "/")):
+            return False
+        return any(match.start() == 0 and form is record.form for match, form in _begun(line))
 
     def _begin(self, at: int, line: str, begun: list[tuple[re.Match[str], PrintedForm]]) -> None:
         for place, (match, form) in enumerate(begun):
@@ -239,7 +251,8 @@ class _Reader:
                 return False
             self._dict(record, text)
         else:
-            joined = _joined(record, text, record.width in self._widths and record.lines > 1)
+            is_wide, form = record.width in self._widths and record.lines > 1, record.form
+            joined = goes_on_with(record.text, text, form.between, form.labels, is_wide)
             if joined is None:
                 return False
             record.text = joined
@@ -323,6 +336,7 @@ class _Reader:
             record, not_finite = found
             self._found.not_finite.update(not_finite)
             self._records.append(("", at, record))
+            self._progress.goes_on()
             return
         if '"step"' in text and json_lines.looks_like(text):
             self._stepless.add(at)
@@ -338,6 +352,7 @@ class _Reader:
         for form in printed_forms():
             if form.shape == "rows" and any(n in form.known for n, _ in form.cells(text, "")):
                 self._close()
+                self._progress.goes_on()
                 self._open = _Open(form, None, "", at=at)
                 self._in_rows(self._open, text)
                 return
@@ -378,15 +393,18 @@ class _Reader:
         if step is None:
             numbers = [metrics.pop(n) for n in table.get("numbers", ()) if n in metrics]
             stated = next(iter(numbers), None)
-            beside = all(name.startswith(tuple(table.get("beside", ()))) for name in names)
-            if table.get("beside") and beside:
+            bar = self._progress.bar
+            if is_beside(names, table):
                 metrics = {n: v for n, v in metrics.items() if n != "epoch"}
-            elif stated is None:
+            elif stated is not None:
+                self._counted, self._says_steps = int(stated), True
+            elif bar.step and bar[:2] != self._bar[:2] and not self._says_steps:
+                self._counted, metrics[ELAPSED_S] = bar.step, float(bar.elapsed_s)
+            else:
                 self._counted += 1
                 self._says_none = True
-            else:
-                self._counted = int(stated)
             step = self._counted
+        self._bar = self._progress.bar
         kept = LogRecord(step, metrics, not_finite=infinite)
         self._records.append((record.form.framework, record.at, kept))
         check_many(self._records)
@@ -408,27 +426,3 @@ def _apart(
         if match.start() >= end and (end < 0 or not line.endswith(" - ", 0, match.start())):
             yield match, form
             end = match.end()
-
-
-def _joined(record: _Open, text: str, is_wide: bool) -> str | None:
-    """The text of items with the next line's; None where they do not go on in it."""
-    between, labels = record.form.between, record.form.labels
-    sign = re.escape(between)
-    tail = parts_of(record.text, between)[-1] if record.text else ""
-    if text.startswith(f"{between} ") or record.text.endswith(f" {between}") or text == between:
-        return f"{record.text} {text}"
-    first, *rest = parts_of(text, between)
-    if not record.text:
-        return text if ITEM.fullmatch(first) else None
-    # A name of several words may have been broken between two of them.
-    spaced = ITEM.fullmatch(f"{tail} {first}")
-    space = " " * (spaced is not None and spaced["name"] in labels)
-    if re.search(rf"\s{sign}\s|\s{sign}$", text):
-        return record.text + space + text if any(map(ITEM.fullmatch, rest)) else None
-    is_item = ITEM.fullmatch(text)
-    if is_item and "/" in is_item["name"] and ITEM.fullmatch(tail):
-        return f"{record.text} {between} {text}"  # one a line
-    whole = ITEM.fullmatch(tail + space + text)
-    if whole and not whole["rest"] and (is_wide or not ITEM.fullmatch(tail)):
-        return record.text + space + text
-    return None

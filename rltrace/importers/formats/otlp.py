@@ -28,16 +28,11 @@ def read(path: Path, mapping: Path) -> ImportedRun:
         raise RltraceError(f"{path} is no OTLP JSON of spans: no resourceSpans with spans in it")
     names = read_names(mapping)
     chosen, notes = mapped(path, names, ((span["name"], (about, span)) for about, span in found))
+    spans = (_placed(*each, stage, names) for stage, each in chosen)
     return traced_run(
-        path,
-        names.framework,
-        names.framework,
-        "OTLP JSON",
-        (_placed(*each, stage, names) for stage, each in chosen),
-        objects,
-        placement=names.placement,
-        notes=notes,
-    )
+        path, names.framework, names.framework, "OTLP JSON", spans, objects,
+        placement=names.placement, notes=notes,
+    )  # fmt: skip
 
 
 def _spans(exports: list[dict[str, Any]]) -> Iterator[tuple[Attributes, dict[str, Any]]]:
@@ -71,15 +66,10 @@ def _placed(about: Attributes, span: dict[str, Any], stage: Stage, names: SpanNa
     name = service if pid is None else f"{service} {pid}"
     process = LoggedProcess(name, names.role_of(service), str(about.get("host.name", "")))
     attributes = _attributes(span)
-    return PlacedSpan(
-        process=process,
-        lane=lane_of(attributes.get("thread.id", span.get("traceId"))),
-        name=span["name"],
-        stage=stage,
-        start_ns=_ns(span.get("startTimeUnixNano")),
-        end_ns=_ns(span.get("endTimeUnixNano")),
-        step=names.step_of(attributes, span["name"]),
-    )
+    lane = lane_of(attributes.get("thread.id", span.get("traceId")))
+    start_ns, end_ns = (_ns(span.get(f"{at}TimeUnixNano")) for at in ("start", "end"))
+    step = names.step_of(attributes, span["name"])
+    return PlacedSpan(process, lane, span["name"], stage, start_ns, end_ns, step)
 
 
 def _ns(value: object) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from html import unescape
 
@@ -96,6 +96,33 @@ def items_of(text: str, between: str) -> tuple[Pairs, bool]:
         elif between == "|" and _TIMES.fullmatch(part):
             pairs.append(("", sum(float(n) * _SECONDS.get(u, 1) for n, u in _TIME.findall(part))))
     return pairs, is_torn
+
+
+def goes_on_with(
+    told: str, text: str, between: str, labels: Container[str], is_wide: bool
+) -> str | None:
+    """The items `told` with the next line's text; None where they do not go on in it. `is_wide`:
+    lines of this length were broken before."""
+    sign = re.escape(between)
+    if text.startswith(f"{between} ") or told.endswith(f" {between}") or text == between:
+        return f"{told} {text}"
+    first, *rest = parts_of(text, between)
+    if not told:
+        return text if ITEM.fullmatch(first) else None
+    tail = parts_of(f"{told}0", between)[-1][:-1]  # a minus at the end is a number's or a name's
+    # A name of several words may have been broken between two of them.
+    spaced = ITEM.fullmatch(f"{tail} {first}")
+    space = " " * (spaced is not None and spaced["name"] in labels)
+    if re.search(rf"\s{sign}\s|\s{sign}$", text):
+        met = any(map(ITEM.fullmatch, (tail + space + first, *rest)))
+        return told + space + text if met else None
+    is_item = ITEM.fullmatch(text)
+    if is_item and "/" in is_item["name"] and ITEM.fullmatch(tail):
+        return f"{told} {between} {text}"  # one a line
+    whole = ITEM.fullmatch(tail + space + text)
+    if whole and not whole["rest"] and (is_wide or not ITEM.fullmatch(tail)):
+        return told + space + text
+    return None
 
 
 def pairs_of(text: str) -> tuple[Pairs, bool]:

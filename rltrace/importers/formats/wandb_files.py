@@ -57,11 +57,9 @@ def read(
 
 
 def _take(
-    message: bytes,
-    settings: Mapping[str, re.Pattern[str]],
-    records: list[LogRecord],
+    message: bytes, settings: Mapping[str, re.Pattern[str]], records: list[LogRecord],
     said: dict[str, str],
-) -> None:
+) -> None:  # fmt: skip
     for field, value in fields(message):
         if field == _HISTORY:
             records.append(_row(value))

@@ -2,14 +2,16 @@
 
     --executions 10_000_000    of all parsers together (default: what is asked for of a release)
     --segment 1_000_000        at least so many of them through the readers of segments
-    --seconds 600              stop after so long; the next call goes on where this one stopped
+    --seconds 600              stop after so long, in which each target has its turn; the next call
+                               goes on where this one stopped
     --only NAME                these targets only (repeatable)
 
 Each target runs in processes of its own, with limits of memory and time, guided by coverage
 (atheris). All have the same time, whatever their inputs take; segments have more, should they need
 it for their number. What a target has learnt, how often it ran and what it found stay in
-build/fuzz. Exits 1 where there is a finding, or less was executed than was asked for. Findings are
-to be mended, made small and put into tests/fuzz/findings, where `make test` tries them for ever.
+build/fuzz. Exits 1 where there is a finding, or less was executed than was asked for (of a given
+time nothing is asked). Findings are to be mended, made small and put into tests/fuzz/findings,
+where `make test` tries them for ever.
 """
 
 from __future__ import annotations
@@ -70,13 +72,15 @@ def main() -> int:
         name = _next(progress, asked.executions, asked.segment)
         if name is None:
             break
-        seconds = int(min(asked.piece, max(1, until - time.monotonic())))
+        turn_s = min(asked.piece, asked.seconds / len(names), until - time.monotonic())
+        seconds = max(1, int(turn_s))
         _fuzz(name, progress[name], seconds)
         _write(name, progress[name])
         if not asked.json:
             print(f"{name}: {progress[name].executions:,}", flush=True)
     covered = {name: _covered(name) for name in names}
-    enough = _next(progress, asked.executions, asked.segment) is None
+    in_time = asked.seconds < float("inf")
+    enough = in_time or _next(progress, asked.executions, asked.segment) is None
     found = sum(len(one.findings) for one in progress.values())
     if asked.json:
         rows = {name: {**asdict(progress[name]), "lines": covered[name]} for name in names}

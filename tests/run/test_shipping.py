@@ -93,7 +93,7 @@ def test_of_a_run_of_somebody_else_s_only_its_own_files_are_shipped(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     shipped = [unpack(path.read_bytes()) for path in tmp_path.glob("there/*/packs/*")]
     assert shipped
-    assert not [piece.path for pieces in shipped for piece in pieces if b"mine" in piece.data]
+    assert not [piece.path for pieces in shipped for piece in pieces if b'"mine"' in piece.data]
 
     (run / "shipping").rename(tmp_path / "elsewhere")
     (run / "shipping").symlink_to(tmp_path / "elsewhere")

@@ -392,7 +392,8 @@ def closed_batch(
             ended.append((now, group, verdict_s))
     verdicts: dict[tuple[int, int], list[float]] = {}
     for _, group, verdict_s in sorted(ended, key=itemgetter(0)):
-        verdicts[group] = [*verdicts.pop(group, ()), verdict_s]  # last: whose last has ended
+        of_group = verdicts[group] = verdicts.pop(group, [])  # last: whose last has ended
+        of_group.append(verdict_s)
     generated_s = max(ended)[0]
     free, begin_s, sums_s, scored_s = [generated_s] * servers, [], [0.0], []
     for of_group in verdicts.values():

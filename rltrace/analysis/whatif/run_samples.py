@@ -325,6 +325,7 @@ def batches_of(
     usual = int(np.median(counts[counts > 0]))
     kept = max(1, min(usual, int(_MOST_SAMPLES / members)))
     made: list[SampleBatch] = []
+    every: list[int] = []  # which of the samples of its groups is played: those may be large
     # Those cut off by an end of the run are left out; of the others all lengths are played.
     whole = np.flatnonzero(counts >= usual)
     longest_s, of_sample = np.zeros(len(counts)), of_group[number]
@@ -338,9 +339,11 @@ def batches_of(
         groups = np.flatnonzero(of_group == batch)
         chosen = groups[np.linspace(0, len(groups) - 1, kept).round().astype(int)]
         mine = np.flatnonzero(np.isin(number, chosen))
+        every.append(max(1, round(len(mine) / _MOST_SAMPLES)))
+        mine = mine[:: every[-1]]
         tokens, group_of = samples.tokens[mine], tuple(number[mine].tolist())
         made.append(SampleBatch(tokens, samples.env_s[mine], samples.verdict_s[mine], group_of))
-    return tuple(made), usual / kept
+    return tuple(made), usual / kept * float(np.mean(every))
 
 
 def _dealt(members: Ints, used: float, steps: int) -> Ints:

@@ -164,7 +164,11 @@ def attribute(
                 most_s = np.maximum(most_s, held_up_s(analysis, stages))
             upper = share_of_steps(most_s * part, analysis.steps_s)
             sure &= upper.share <= cost.share + ALIKE
-            cost = replace(cost, high=max(cost.high, upper.high))
+            # Nobody knows which of two stages beside each other a step waited for.
+            breakdown = analysis.breakdown
+            alone_s = breakdown.runs_s(stages, breakdown.chain_of.keys() - set(stages))
+            lower = share_of_steps(alone_s[analysis.steady] * part, analysis.steps_s)
+            cost = replace(cost, low=min(cost.low, lower.low), high=max(cost.high, upper.high))
         sure |= not put_right and _is_confirmed(analysis, stages)
         if in_queues(analysis) and not put_right:
             cost, sure = Cost(cost.share, 0.0, cost.high, cost.n), False

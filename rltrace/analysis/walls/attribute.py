@@ -165,8 +165,12 @@ def attribute(
             upper = share_of_steps(most_s * part, analysis.steps_s)
             sure &= upper.share <= cost.share + ALIKE
             # Nobody knows which of two stages beside each other a step waited for.
-            breakdown = analysis.breakdown
-            alone_s = breakdown.runs_s(stages, breakdown.chain_of.keys() - set(stages))
+            breakdown, of = analysis.breakdown, analysis.breakdown.chain_of
+            chains = {of[stage] for stage in stages}
+            across = {stage for stage, chain in of.items() if chain not in chains}
+            ran_s = breakdown.runs_s(stages, across)[analysis.steady]
+            upper = share_of_steps(np.maximum(most_s, ran_s) * part, analysis.steps_s)
+            alone_s = breakdown.runs_s(stages, of.keys() - set(stages))
             lower = share_of_steps(alone_s[analysis.steady] * part, analysis.steps_s)
             cost = replace(cost, low=min(cost.low, lower.low), high=max(cost.high, upper.high))
         sure |= not put_right and _is_confirmed(analysis, stages)

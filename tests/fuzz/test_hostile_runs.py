@@ -16,7 +16,10 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("seed", range(12))
+A_MILLION_IN_A_GROUP = 918
+
+
+@pytest.mark.parametrize("seed", [*range(12), A_MILLION_IN_A_GROUP])
 def test_a_command_ends_in_bounds_with_an_answer_or_a_sentence(
     seed: int, good: Path, tmp_path: Path
 ) -> None:

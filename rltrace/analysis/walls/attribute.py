@@ -162,16 +162,14 @@ def attribute(
             if analysis.composition is not None and analysis.composition.beside:
                 # Of several that go on by themselves nobody knows how many each step needs.
                 most_s = np.maximum(most_s, held_up_s(analysis, stages))
-            upper = share_of_steps(most_s * part, analysis.steps_s)
-            sure &= upper.share <= cost.share + ALIKE
             # Nobody knows which of two stages beside each other a step waited for.
             breakdown, of = analysis.breakdown, analysis.breakdown.chain_of
             chains = {of[stage] for stage in stages}
             across = {stage for stage, chain in of.items() if chain not in chains}
-            ran_s = breakdown.runs_s(stages, across)[analysis.steady]
-            upper = share_of_steps(np.maximum(most_s, ran_s) * part, analysis.steps_s)
-            alone_s = breakdown.runs_s(stages, of.keys() - set(stages))
-            lower = share_of_steps(alone_s[analysis.steady] * part, analysis.steps_s)
+            most_s = np.maximum(most_s, breakdown.runs_s(stages, across)[analysis.steady])
+            alone_s = breakdown.runs_s(stages, of.keys() - set(stages))[analysis.steady]
+            lower, upper = (share_of_steps(s * part, analysis.steps_s) for s in (alone_s, most_s))
+            sure &= upper.share <= cost.share + ALIKE
             cost = replace(cost, low=min(cost.low, lower.low), high=max(cost.high, upper.high))
         sure |= not put_right and _is_confirmed(analysis, stages)
         if in_queues(analysis) and not put_right:

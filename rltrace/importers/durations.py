@@ -80,7 +80,7 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     records, again = _last_attempts(joined(_numbered(found, scheme.table))[0], scheme.table)
     if all(is_beside(record.readings, scheme.table) for record in records):
         missing = f"{log.path} holds no metrics of {scheme.name}: no numbers of a step"
-        missing = f"{missing}; {log.end}" if log.failed else missing
+        missing = f"{missing}; {log.end}" if log.end else missing
         skipped = f" (skipped: {'; '.join(log.skipped)})" if log.skipped else ""
         raise RltraceError(missing + skipped)
     check_framework(log, scheme.framework)

@@ -118,7 +118,7 @@ def _read_text(path: Path, start: bytes, settings: Settings, framework: str) -> 
         path=str(path), kind=kind, records=tuple(steps), skipped=tuple(skipped),
         changed_ns=changed_ns, settings=printed.said, framework=printed.framework,
         notes=tuple(printed.notes), words=tuple(shown.words), values=shown.values,
-        failed=printed.failed, done=printed.done,
+        ended=printed.ended, done=printed.done,
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def _recognised(path: Path) -> tuple[str, Log | None]:
         return named, log
     names = sorted({name for record in log.records for name in record.metrics})
     has = f"it has {', '.join(names[:4])}" if names else "no figure of a step was found in it"
-    has = f"{has}; {log.end}" if log.failed else has
+    has = f"{has}; {log.end}" if log.end else has
     raise RltraceError(f"{path} is no log that rltrace knows ({has}): name its framework with --as")
 
 

@@ -105,8 +105,73 @@ def test_what_was_raised_before_a_step_did_not_end_the_job(tmp_path: Path) -> No
     assert found["steps"]["complete"] == 3
 
 
-def test_ctrl_c_is_no_failure(tmp_path: Path) -> None:
-    end = RAISED.replace("ValueError: no batch", "KeyboardInterrupt")
+DIED = {
+    "Killed": "Killed",
+    "./run.sh: line 12: 4711 Killed                  python3 -m verl.trainer.main_ppo": "Killed",
+    f"{TASK}terminate called after throwing an instance of 'c10::DistBackendError'": "DistBackend",
+    "Fatal Python error: Segmentation fault\n\nThread 0x7f (most recent call first):": "fault",
+    "Segmentation fault (core dumped)": "fault",
+    "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-30T18:21:07 DUE TO TIME LIMIT ***": "LIM",
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some processes": "the node's memory",
+    "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low": "node's memory",
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing": "ActorDiedError",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB": "the devices' memory",
+    RAISED + "Fatal Python error: Aborted": "ValueError",
+    "Fatal Python error: Aborted\n" + RAISED: "Aborted",
+    "Exception ignored in: <_io.TextIOWrapper name='<stdout>'>\nBrokenPipeError\n"
+    + RAISED: "Value",
+}
+"""What a console ends in -> what its job failed of."""
+
+
+@pytest.mark.parametrize(("end", "why"), DIED.items())
+def test_a_job_that_died_without_an_exception_failed_unless_a_step_came_after(
+    tmp_path: Path, end: str, why: str
+) -> None:
+    found = read_run(written(tmp_path, *map(verl, (1, 2, 3)), end)).log
+    assert why in found.end
+    assert not found.ended.from_outside
+    assert not read_run(written(tmp_path, verl(1), end, verl(2))).log.end
+
+
+IGNORED = f"""{TASK}Exception ignored in: <function Client.__del__ at 0x7f1c>
+{RAISED}
+{TASK}During handling of the above exception, another exception occurred:
+
+{RAISED}"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        IGNORED,
+        IGNORED[: IGNORED.rindex("    raise")],
+        "Exception ignored in atexit callback: <function _exit_function>\n" + RAISED,
+        "Error in atexit._run_exitfuncs:\n" + RAISED.replace(TASK, ""),
+        "--- Logging error ---\n" + RAISED,
+        "Exception ignored in: <_io.TextIOWrapper name='<stdout>'>\nBrokenPipeError: [Errno 32]",
+    ],
+)
+def test_an_exception_that_python_ignores_fails_no_job(tmp_path: Path, end: str) -> None:
+    assert not read_run(written(tmp_path, verl(1), verl(2), end)).log.end
+    after = read_run(written(tmp_path, verl(1), verl(2), end, "wandb: done", RAISED)).log.end
+    assert "ValueError" in after
+
+
+CTRL_C = RAISED.replace("ValueError: no batch", "KeyboardInterrupt")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        CTRL_C,
+        CTRL_C + RAISED,
+        RAISED + CTRL_C,
+        "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-30T18:21:07 ***",
+        RAISED.replace("ValueError: no batch", "torch.x.SignalException: Process 7 got signal: 15"),
+    ],
+)
+def test_what_ended_from_outside_is_no_failure(tmp_path: Path, end: str) -> None:
     found = report(tmp_path, verl(1), verl(2), verl(3), end)
     assert len(crashes(found)) == 1
     assert found["health"]["ok"]

@@ -61,9 +61,10 @@ def ids_again(analysis: RunAnalysis) -> Iterator[Said]:
 def crash(analysis: RunAnalysis) -> Iterator[Said]:
     run, steps = analysis.run, analysis.steps
     code, imported = run.meta.get("exit_code"), run.meta.get("imported")
-    if isinstance(imported, dict) and (end := imported.get("failed")):  # as its log says
-        yield note(str(end)) if "KeyboardInterrupt" in str(end) else grave(str(end))
-        return
+    for key, says in (("failed", grave), ("ended", note)) if isinstance(imported, dict) else ():
+        if end := imported.get(key):  # as its log says
+            yield says(str(end))
+            return
     done = 0 if steps.whole_run else len(steps.windows)
     plural = f"{done} complete step{'s' * (done != 1)}"
     when = f"after {plural}" if done else "before its first step was complete"

@@ -31,7 +31,7 @@ from rltrace.importers.formats.printed_figures import (
     shown_value,
 )
 from rltrace.importers.formats.printed_settings import PrintedSettings
-from rltrace.importers.log_records import Counted, check_many, number, split
+from rltrace.importers.log_records import Counted, JobEnd, check_many, number, split
 
 _ELIDED = re.compile(r"(?:[,{]|\.)\s*(?:\.\.\.|…)")
 _HEADING = re.compile(r"\W*([A-Za-z][\w ]*?)\W*:?\W*")
@@ -79,8 +79,8 @@ def printed_forms() -> tuple[PrintedForm, ...]:
 @dataclass
 class PrintedLog:
     """What a console says: its records, what was skipped, notes, how often a metric was no finite
-    number, words of the configuration, whose form the records have ("" for anybody's), the
-    exception that ended the job ("": none), and how many steps its bar shows (0: there is none)."""
+    number, words of the configuration, whose form the records have ("" for anybody's), what
+    ended the job, and how many steps its bar shows (0: there is none)."""
 
     records: list[LogRecord] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ class PrintedLog:
     said: dict[str, str] = field(default_factory=dict)
     framework: str = ""
     settings: PrintedSettings = field(default_factory=PrintedSettings)
-    failed: str = ""
+    ended: JobEnd = JobEnd()
     done: int = 0
 
 
@@ -143,7 +143,7 @@ class _Reader:
             forms, self._says_none = Counter([self._timed_by]), True
         most = next((form for form, _ in forms.most_common(1)), "")
         found.framework = framework if framework and framework in forms else most
-        found.failed = self._progress.failed
+        found.ended = self._progress.end
         bar = self._bar if self._records else self._progress.bar  # there may be bars of other work
         found.done = self._progress.reached[bar.of]
         foreign = Counted()

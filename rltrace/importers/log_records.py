@@ -44,7 +44,7 @@ class Log:
     notes: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     values: dict[str, Any] = field(default_factory=dict)
-    ended: JobEnd = JobEnd()
+    ended: JobEnd = field(default_factory=JobEnd)
     done: int = 0
 
     @property

@@ -79,8 +79,9 @@ def _recognised(path: Path) -> tuple[str, Log | None]:
 
 def _settings(*frameworks: str) -> dict[str, re.Pattern[str]]:
     """What to look for in the configuration that a log shows."""
-    told = (table_of(framework).get("settings", {}) for framework in frameworks)
-    return {name: re.compile(pattern) for one in told for name, pattern in one.items()}
+    told = dict.fromkeys(it for f in frameworks for it in table_of(f).get("settings", {}).items())
+    # Several may have a setting of one name: a pattern each, in each of which is one group.
+    return {name: re.compile("|".join(p for n, p in told if n == name)) for name, _ in told}
 
 
 def _read(path: Path, framework: str, log: Log | None, job: int | None) -> ImportedRun:

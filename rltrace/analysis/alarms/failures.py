@@ -61,9 +61,10 @@ def ids_again(analysis: RunAnalysis) -> Iterator[Said]:
 def crash(analysis: RunAnalysis) -> Iterator[Said]:
     run, steps = analysis.run, analysis.steps
     code, imported = run.meta.get("exit_code"), run.meta.get("imported")
-    for key, says in (("failed", grave), ("ended", note)) if isinstance(imported, dict) else ():
-        if end := imported.get(key):  # as its log says
-            yield says(str(end))
+    by_log = imported if isinstance(imported, dict) else {}
+    for key, ends in (("failed", grave), ("ended", note)):
+        if key in by_log:
+            yield ends(str(by_log[key]))
             return
     done = 0 if steps.whole_run else len(steps.windows)
     plural = f"{done} complete step{'s' * (done != 1)}"

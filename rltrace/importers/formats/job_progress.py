@@ -14,17 +14,16 @@ _BAR = re.compile(
     r"(?:^|\])\s*(?:Train(?:ing Progress)?:\s*)?\d{1,3}%\|[^|]*\|\s*(\d{1,9})/(\d{1,9}) "
     r"\[(?:(\d{1,4}):)?(\d\d):(\d\d)<"
 )
-_HEAD, _NO_MEMORY = "Traceback (most recent call last)", "out of memory"
+_HEAD, _NO_MEMORY = "Traceback (most recent call last)", ("out of memory", "OutOfMemoryError")
 _RAISED = re.compile(
     r"(?:\[\w+\]:\s?)?(?:[\w.]*\()?((?:[a-z_]\w*\.)+[A-Z]\w*|"
     r"(?=[A-Z])\w*(?:Error|Exception|Interrupt|Exit|Timeout))\)?(?::|\s*$)"
 )
 _OF_LAUNCHERS = ("ChildFailedError", "CalledProcessError", "SystemExit")
-_MOST = 400  # characters of a line in which a mark may stand
 _TOLD = packaged_toml("importers/formats/job_ends.toml")
-_LOOK: dict[str, str] = _TOLD.pop("look")
+_LOOK, _WORDS = _TOLD.pop("look"), _TOLD.pop("words")
 _MARKS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _TOLD.items()))
-_AFTER_ALL, _WHY = {"outside", "died"}, {"device_memory", "node_memory", "limit", "interrupted"}
+_WHY = ("device_memory", "node_memory", "limit", "interrupted")
 
 
 class ProgressBar(NamedTuple):
@@ -50,7 +49,9 @@ class JobProgress:
                 self.goes_on()
             self.bar = ProgressBar(step, of, 3600 * hours + 60 * minutes + seconds)
             self.reached[of] = step
-        text = bare(line[:_MOST], "")
+        if not (self._tracing or self._ignoring or any(word in line for word in _WORDS)):
+            return  # soon: most lines are of something else
+        text = bare(line[:400], "")  # marks stand in short lines
         mark = _MARKS.search(text)
         kind = str(mark.lastgroup) if mark else ""
         if kind == "ignored":
@@ -63,14 +64,12 @@ class JobProgress:
             if text and not text[0].isspace():
                 self._ignoring, self._tracing, self._ignored = False, False, True
         elif text:
-            self._ignoring = False
-            found = _RAISED.match(text)
-            if mark and kind in _AFTER_ALL | _WHY:
+            is_memory, self._ignoring = any(sign in line for sign in _NO_MEMORY), False
+            if mark and kind != "raised":
                 self._ended(mark[0], kind)
-            elif found and (self._tracing or kind == "raised" or _NO_MEMORY in line):
-                said = f": {_NO_MEMORY}" * (_NO_MEMORY in line)
-                is_memory = bool(said) or found[1].endswith("OutOfMemoryError")
-                self._ended(found[1] + said, "device_memory" if is_memory else "")
+            elif (self._tracing or mark or is_memory) and (found := _RAISED.match(text)):
+                says = f"{found[1]}: out of memory" if is_memory else found[1]
+                self._ended(says, "device_memory" * is_memory)
 
     def _ended(self, error: str, kind: str) -> None:
         """The last exception ended the job, but for what launchers say of it; of what tells why,
@@ -86,7 +85,6 @@ class JobProgress:
 
     @property
     def end(self) -> JobEnd:
-        is_cut = self._tracing and not self._ignoring
-        error = self._error or "an exception that is cut off" * is_cut
+        cut = "an exception that is cut off" * (self._tracing and not self._ignoring)
         from_outside = self._kind in ("outside", "interrupted")
-        return JobEnd(error, from_outside, _LOOK.get(self._kind, ""))
+        return JobEnd(self._error or cut, from_outside, _LOOK.get(self._kind, ""))

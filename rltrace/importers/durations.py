@@ -58,7 +58,10 @@ class Scheme:
         merged["previous"] = own.get("previous", False)
         found = Told(own.get("name", ""), own.get("placement", ""), **merged)
         tell = code_of(self.framework, "tell")
-        return found if tell is None else tell(found, records, settings)
+        found = found if tell is None else tell(found, records, settings)
+        if found.trainer and not found.placement and (said := settings.get("colocated")):
+            found = replace(found, placement="disaggregated" if said == "False" else "colocated")
+        return found
 
 
 def _is_told(trainer: Mapping[str, Any], records: list[LogRecord]) -> bool:
@@ -80,7 +83,7 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     records, again = _last_attempts(joined(_numbered(found, scheme.table))[0], scheme.table)
     if all(is_beside(record.readings, scheme.table) for record in records):
         missing = f"{log.path} holds no metrics of {scheme.name}: no numbers of a step"
-        missing = f"{missing}; {log.end}" if log.failed else missing
+        missing = f"{missing}; {log.end}" if log.end else missing
         skipped = f" (skipped: {'; '.join(log.skipped)})" if log.skipped else ""
         raise RltraceError(missing + skipped)
     check_framework(log, scheme.framework)
@@ -95,8 +98,7 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
     only_rl = scheme.table.get("only_rl", "")
     if not any(re.match(only_rl, name) for name in names):
         raise RltraceError(
-            f"{log.path} has figures of training only, none of generation or of rewards: it is no "
-            f"log of {scheme.name} doing RL"
+            f"{log.path} has figures of training only, none of generation or rewards: that is no RL"
         )
     lengths = _lengths(records, scheme, told)
     some = any(length is not None for length in lengths)  # else all are laid out by their parts
@@ -126,19 +128,24 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
 
 def _last_attempts(
     records: Iterable[LogRecord], table: Mapping[str, Any]
-) -> tuple[list[LogRecord], list[int]]:
+) -> tuple[list[LogRecord], list[str]]:
     """The records but for those of steps that were done again, as after a restart, and the numbers
     of these: a figure of such a step comes once more, and is another."""
-    kept, newest, again = list[LogRecord](), dict[int, LogRecord](), set[int]()
+    kept, newest, again = list[LogRecord](), dict[int, LogRecord](), list[str]()
     for record in records:
         if not is_beside(record.readings, table):
             known = newest.get(record.step, record).metrics
             if any(known[name] != v for name, v in record.metrics.items() if name in known):
-                while kept and kept[-1].step >= record.step:
-                    again.add(kept.pop().step)
+                at = len(kept)
+                while at and kept[at - 1].step >= record.step:
+                    at -= 1
+                if lost := kept[at:]:
+                    first, last = lost[0].step - lost[0].steps + 1, lost[-1].step
+                    again.append(" to ".join(map(str, dict.fromkeys((first, last)))))
+                    del kept[at:]
             newest[record.step] = record
         kept.append(record)
-    return kept, sorted(again)
+    return kept, again
 
 
 _DIFFERENCE = (
@@ -200,9 +207,8 @@ def _numbered(records: Iterable[LogRecord], table: Mapping[str, Any]) -> Iterato
 
     def own(name: str) -> str:
         name = name.removeprefix(cut)
-        return next(
-            (new + name.removeprefix(old) for old, new in older if name.startswith(old)), name
-        )
+        named = (new + name.removeprefix(old) for old, new in older if name.startswith(old))
+        return next(named, name)
 
     bare = [
         replace(
@@ -314,23 +320,13 @@ def _oddities(
     if adds_up(records, scheme, told):
         yield "a step is as long as its timers together: what runs between them is in none"
     timers = {*told.timers, *scheme.step}
-    odd = Counter(
-        name
-        for record in records
-        for name, value in record.metrics.items()
-        if name in timers and not is_time(value)
-    )
-    if odd:
+    told_times = (it for record in records for it in record.metrics.items() if it[0] in timers)
+    if odd := Counter(name for name, value in told_times if not is_time(value)):
         yield f"timers that show what no clock can are left out: {counted(odd)}"
-    lengthless = [
-        s.number for s in steps if s.seconds is None and not timers.isdisjoint(s.counters)
-    ]
-    if lengthless:
-        known = (
-            "only how long their timed parts took"
-            if any(s.inside for s in steps)
-            else "nothing else"
-        )
+    timed = (step for step in steps if not timers.isdisjoint(step.counters))
+    if lengthless := [step.number for step in timed if step.seconds is None]:
+        has_parts = any(step.inside for step in steps)
+        known = "only how long their timed parts took" if has_parts else "nothing else"
         yield f"steps whose length the log does not have, {known}: {first_of(lengthless)}"
     over = [step for step in steps if step.is_overfull]
     if over:
@@ -342,14 +338,11 @@ def _oddities(
             f"{numbers}. Some ran at once, and which is not known"
         )
     for name, inner in told.holds.items():
-        longer = [
-            r
-            for r in records
-            if sum(r.metrics.get(n, 0.0) for n in inner) > 1.01 * r.metrics.get(name, math.inf)
-        ]
+        took = [(r, sum(r.metrics.get(n, 0.0) for n in inner)) for r in records]
+        longer = [(r, s) for r, s in took if s > 1.01 * r.metrics.get(name, math.inf)]
         if longer:
-            within_s = sum(r.metrics.get(n, 0.0) for r in longer for n in inner)
+            own_s, inner_s = sum(r.metrics[name] for r, _ in longer), sum(s for _, s in longer)
             yield (
-                f"{name}, {sum(r.metrics[name] for r in longer):.4g} s, takes less than what runs "
-                f"within it, {within_s:.4g} s: steps {first_of([r.step for r in longer])}"
+                f"{name}, {own_s:.4g} s, takes less than what runs within it, {inner_s:.4g} s: "
+                f"steps {first_of([r.step for r, _ in longer])}"
             )

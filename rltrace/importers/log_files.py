@@ -112,13 +112,12 @@ def _read_text(path: Path, start: bytes, settings: Settings, framework: str) -> 
     skipped += odd
     if repeated:
         skipped.append(f"{repeated} records that repeat the one before")
-    changed_ns = path.stat().st_mtime_ns
     shown = printed.settings
     return Log(
         path=str(path), kind=kind, records=tuple(steps), skipped=tuple(skipped),
-        changed_ns=changed_ns, settings=printed.said, framework=printed.framework,
+        changed_ns=path.stat().st_mtime_ns, settings=printed.said, framework=printed.framework,
         notes=tuple(printed.notes), words=tuple(shown.words), values=shown.values,
-        failed=printed.failed, done=printed.done,
+        ended=printed.ended, done=printed.done,
     )  # fmt: skip
 
 

@@ -10,12 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rltrace.adapters.log_table import LogRecord, is_real_ns, whole
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.read import bounds
 from rltrace.trace.untrusted_files import open_given
+
+
+class JobEnd(NamedTuple):
+    """What ended a job ("": nothing is seen), whether somebody asked for it, where to look."""
+
+    why: str = ""
+    from_outside: bool = False
+    look: str = ""
 
 
 @dataclass(frozen=True)
@@ -24,8 +32,7 @@ class Log:
     when its file was last written (Unix ns); `settings` are words of the framework's configuration
     that it happens to show, `framework` whose form its lines have ("" for a form of anybody's),
     `notes` what is to be known of it, `words` those of command lines that it shows, `values`
-    option -> value of what it prints, `failed` the exception that ended the job ("": none is seen)
-    after `done` steps."""
+    option -> value of what it prints, `ended` what ended the job after `done` steps."""
 
     path: str
     kind: str
@@ -37,14 +44,16 @@ class Log:
     notes: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     values: dict[str, Any] = field(default_factory=dict)
-    failed: str = ""
+    ended: JobEnd = field(default_factory=JobEnd)
     done: int = 0
 
     @property
     def end(self) -> str:
-        """How the job failed, in a sentence; empty where it is not seen to have."""
+        """How the job ended, in a sentence; empty where it is not seen to have."""
+        why, from_outside, look = self.ended
+        how = f"was ended from outside ({why})" if from_outside else f"failed ({why})"
         steps = f"{self.done} step{'s' * (self.done != 1)}"
-        return f"the job failed ({self.failed}) after {steps}" if self.failed else ""
+        return f"the job {how} after {steps}{'; ' * bool(look)}{look}" if why else ""
 
 
 def number(value: object) -> float | None:

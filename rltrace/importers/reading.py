@@ -73,14 +73,15 @@ def _recognised(path: Path) -> tuple[str, Log | None]:
         return named, log
     names = sorted({name for record in log.records for name in record.metrics})
     has = f"it has {', '.join(names[:4])}" if names else "no figure of a step was found in it"
-    has = f"{has}; {log.end}" if log.failed else has
+    has = f"{has}; {log.end}" if log.end else has
     raise RltraceError(f"{path} is no log that rltrace knows ({has}): name its framework with --as")
 
 
 def _settings(*frameworks: str) -> dict[str, re.Pattern[str]]:
     """What to look for in the configuration that a log shows."""
-    told = (table_of(framework).get("settings", {}) for framework in frameworks)
-    return {name: re.compile(pattern) for one in told for name, pattern in one.items()}
+    told = dict.fromkeys(it for f in frameworks for it in table_of(f).get("settings", {}).items())
+    # Several may have a setting of one name: a pattern each, in each of which is one group.
+    return {name: re.compile("|".join(p for n, p in told if n == name)) for name, _ in told}
 
 
 def _read(path: Path, framework: str, log: Log | None, job: int | None) -> ImportedRun:

@@ -164,7 +164,7 @@ def _write(path: Path, run: ImportedRun) -> None:
         "generating": run.generating,
         "waits_for": dict(run.waits_for),
         "known": dict(run.known),
-        "failed": run.log.end,
+        "ended" if run.log.ended.from_outside else "failed": run.log.end,
         "settings": settings_shown(run.framework, run.version, run.log.words, run.log.values),
         "config": named_configuration(run.framework, run.log.words),
     }

@@ -59,7 +59,10 @@ def run_of_log(log: Path, **told: Any) -> Iterator[tuple[Path, Imported]]:
         path = Path(folder, "stdin" if str(log) == "-" else log.resolve().name or "log")
         done = import_log(log=log, out=path, **told)
         update_run_json(str(path), **{READ_FROM: str(log)})
-        yield path, done
+        try:
+            yield path, done
+        except RltraceError as error:  # of the run nobody knows but the log's name
+            raise RltraceError(str(error).replace(f"{folder}/", ""), error.exit_code) from None
 
 
 def is_log(path: Path) -> bool:
@@ -74,7 +77,8 @@ def found_in(done: Imported) -> str:
     """What was found in a log, in a sentence: `verl 0.7.0, console log: 6 steps (1 to 6), ...`."""
     who = " ".join(filter(None, (done.framework, done.framework_version)))
     kinds = ", ".join(filter(None, (done.trainer, done.kind)))
-    steps = f"{done.records} step{'s' * (done.records != 1)}"
+    count = done.steps or done.records
+    steps = f"{count} step{'s' * (count != 1)}"
     if done.steps > 1:
         steps += f" ({done.first_step} to {done.last_step})"
     stages = len([stage for stage in done.stages if stage != "other"])

@@ -150,8 +150,8 @@ def read_run_json(path: str) -> dict[str, Any]:
         with contained(OSError):
             if inside := sorted(n for n in os.listdir(path) if holds_run(f"{path}/{n}")):
                 raise RltraceError(folder_of_runs(path, inside)) from None
-        message = f"{path} is no run (it has no {RUN_FILE}): give the directory that wrap named"
-        raise RltraceError(message) from None
+        hint = "give the directory that wrap named, or that `rltrace import` made of a log"
+        raise RltraceError(f"{path} is no run (it has no {RUN_FILE}): {hint}") from None
     except (OSError, ValueError) as error:
         raise RltraceError(f"{path}/{RUN_FILE} cannot be read: {error}") from None
     if not isinstance(loaded, dict):

@@ -9,9 +9,10 @@ from typing import Any
 
 import rltrace
 from rltrace.testing.inside.analysis import Summary, summarize
-from rltrace.testing.inside.importers import event_files
+from rltrace.testing.inside.importers import event_files, read_run, write_run
 from rltrace.testing.inside.run import Imported, import_log
 from rltrace.testing.inside.trace import OpenedRun as Run
+from tests.cli.conftest import invoke
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -92,3 +93,45 @@ def tau(summary: Summary) -> dict[str, float]:
 def reasons(summary: Summary) -> dict[str, str]:
     """Why a stage is not known."""
     return {unseen.name: unseen.reason for unseen in summary.coverage.unseen}
+
+
+# --- what is pasted of a console
+
+TASK = "(TaskRunner pid=4711) "
+
+
+def verl(step: int, gen_s: float = 50.0, before: str = TASK, **more: float) -> str:
+    """A step's line as verl 0.7 prints it, of 42 s and what it generates for."""
+    named = {name.replace("__", "/"): value for name, value in more.items()}
+    figures = {
+        "actor/entropy": 0.3141592653589793, "actor/pg_loss": -1.2004e-05,
+        "perf/max_memory_allocated_gb": 61.24, "training/global_step": step,
+        "training/rollout_probs_diff_mean": 0.0034912109375, "critic/score/mean": 0.41,
+        "response_length/mean": 812.5, "response_length/max": 2048.0,
+        "response_length/clip_ratio": 0.05, "timing_s/agent_loop/generate_sequences/min": 20.0,
+        "timing_s/agent_loop/generate_sequences/max": 0.98 * gen_s,
+        "timing_s/agent_loop/slowest/response_length": 2048, "timing_s/gen": gen_s,
+        "timing_s/reward": 0.00010192, "timing_s/old_log_prob": 6.017238473892212,
+        "timing_s/ref": 5.0, "timing_s/update_weights": 1.0, "timing_s/update_actor": 30.0,
+        "timing_s/step": gen_s + 42.0, "perf/throughput": 900.0871, **named,
+    }  # fmt: skip
+    return f"{before}step:{step} - " + " - ".join(f"{k}:{v}" for k, v in figures.items())
+
+
+RAISED = f"""{TASK}Traceback (most recent call last):
+{TASK}  File "/app/verl/trainer/ppo/ray_trainer.py", line 1100, in fit
+{TASK}    raise ValueError("no batch")
+{TASK}ValueError: no batch
+"""
+
+
+def written(folder: Path, *lines: str) -> Path:
+    log = folder / "train.log"
+    log.write_text("".join(line if line.endswith("\n") else f"{line}\n" for line in lines), "utf-8")
+    return log
+
+
+def report(folder: Path, *lines: str) -> Any:
+    """The report on a log of these lines, as JSON."""
+    write_run(folder / "run", read_run(written(folder, *lines)), "test")
+    return json.loads(invoke("report", folder / "run", "--json").output)

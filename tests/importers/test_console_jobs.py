@@ -1,4 +1,4 @@
-"""Logs of jobs that failed, went on after a crash, evaluated first, or show how far they are by a
+"""Logs of jobs that went on after a crash, evaluated first, or show how far they are by a
 progress bar only; broken by a terminal of any width; from stdin."""
 
 from __future__ import annotations
@@ -11,116 +11,12 @@ from typing import Any
 
 import pytest
 
-from rltrace.testing.inside.importers import ImportedRun, read_run, write_run
+from rltrace.testing.inside.importers import ImportedRun, read_run
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import untraced
+from tests.importers.logs import RAISED, TASK, report, verl, written
 
 RLTRACE = (sys.executable, "-m", "rltrace")
-TASK = "(TaskRunner pid=4711) "
-
-
-def verl(step: int, gen_s: float = 50.0, before: str = TASK, **more: float) -> str:
-    """A step's line as verl 0.7 prints it, of 42 s and what it generates for."""
-    named = {name.replace("__", "/"): value for name, value in more.items()}
-    figures = {
-        "actor/entropy": 0.3141592653589793, "actor/pg_loss": -1.2004e-05,
-        "perf/max_memory_allocated_gb": 61.24, "training/global_step": step,
-        "training/rollout_probs_diff_mean": 0.0034912109375, "critic/score/mean": 0.41,
-        "response_length/mean": 812.5, "response_length/max": 2048.0,
-        "response_length/clip_ratio": 0.05, "timing_s/agent_loop/generate_sequences/min": 20.0,
-        "timing_s/agent_loop/generate_sequences/max": 0.98 * gen_s,
-        "timing_s/agent_loop/slowest/response_length": 2048, "timing_s/gen": gen_s,
-        "timing_s/reward": 0.00010192, "timing_s/old_log_prob": 6.017238473892212,
-        "timing_s/ref": 5.0, "timing_s/update_weights": 1.0, "timing_s/update_actor": 30.0,
-        "timing_s/step": gen_s + 42.0, "perf/throughput": 900.0871, **named,
-    }  # fmt: skip
-    return f"{before}step:{step} - " + " - ".join(f"{k}:{v}" for k, v in figures.items())
-
-
-RAISED = f"""{TASK}Traceback (most recent call last):
-{TASK}  File "/app/verl/trainer/ppo/ray_trainer.py", line 1100, in fit
-{TASK}    raise ValueError("no batch")
-{TASK}ValueError: no batch
-"""
-NO_MEMORY = """Traceback (most recent call last):
-  File "/app/verl/trainer/main_ppo.py", line 39, in main
-    run_ppo(config)
-  File "/opt/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 930, in get_objects
-    raise value.as_instanceof_cause()
-ray.exceptions.RayTaskError(OutOfMemoryError): \x1b[36mray::TaskRunner.run()\x1b[39m (pid=4711)
-  File "/app/verl/workers/fsdp_workers.py", line 612, in update_actor
-torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total of 79 GiB
-E1130 18:21:07.101000 812 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1)
-Traceback (most recent call last):
-  File "/opt/venv/bin/torchrun", line 8, in <module>
-    sys.exit(main())
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-============================================================
-"""
-OLDER = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB\n"
-
-
-def written(folder: Path, *lines: str) -> Path:
-    log = folder / "train.log"
-    log.write_text("".join(line if line.endswith("\n") else f"{line}\n" for line in lines), "utf-8")
-    return log
-
-
-def report(folder: Path, *lines: str) -> Any:
-    """The report on a log of these lines, as JSON."""
-    write_run(folder / "run", read_run(written(folder, *lines)), "test")
-    return json.loads(invoke("report", folder / "run", "--json").output)
-
-
-def crashes(found: Any) -> list[str]:
-    return [alarm["says"] for alarm in found["health"]["alarms"] if alarm["kind"] == "crash"]
-
-
-# --- a job that failed
-
-
-@pytest.mark.parametrize(
-    ("end", "error"),
-    [
-        (RAISED, "ValueError"),
-        (NO_MEMORY, "OutOfMemoryError"),
-        (OLDER, "RuntimeError: out of memory"),
-        (RAISED.replace(TASK, "[rank3]: "), "ValueError"),
-        (RAISED[: RAISED.index("    raise")], "cut off"),
-    ],
-    ids=["ray", "no memory", "older torch", "ranks", "cut"],
-)
-def test_a_log_that_ends_in_an_exception_is_of_a_job_that_failed(
-    tmp_path: Path, end: str, error: str
-) -> None:
-    (says,) = crashes(report(tmp_path, *map(verl, (1, 2, 3)), end, "wandb: Run history:"))
-    assert error in says
-    assert "after 3 steps" in says
-
-
-def test_what_was_raised_before_a_step_did_not_end_the_job(tmp_path: Path) -> None:
-    """As of a reward that failed, or a checkpoint that could not be sent."""
-    found = report(tmp_path, verl(1), RAISED, OLDER, verl(2), verl(3))
-    assert crashes(found) == []
-    assert found["steps"]["complete"] == 3
-
-
-def test_ctrl_c_is_no_failure(tmp_path: Path) -> None:
-    end = RAISED.replace("ValueError: no batch", "KeyboardInterrupt")
-    found = report(tmp_path, verl(1), verl(2), verl(3), end)
-    assert len(crashes(found)) == 1
-    assert found["health"]["ok"]
-
-
-def test_a_job_that_failed_before_any_figure_is_said_to_have(tmp_path: Path) -> None:
-    bar = f"{TASK}Training Progress:   1%|          | 2/435 [03:04<11:09:28, 92.55s/it]"
-    result = invoke("report", written(tmp_path, "loading weights", bar, NO_MEMORY))
-    assert (result.exit_code, len(result.output.splitlines())) == (4, 1)
-    assert "OutOfMemoryError" in result.output
-    assert "after 2 steps" in result.output
-    validated = f"{TASK}step:0 - val-core/openai/gsm8k/acc/mean@1:0.31"
-    result = invoke("report", written(tmp_path, validated, RAISED))
-    assert (result.exit_code, "ValueError" in result.output) == (4, True)
 
 
 # --- one that crashed and went on
@@ -132,7 +28,7 @@ def test_a_step_that_was_done_again_counts_once_by_its_last_attempt(tmp_path: Pa
     assert [(step.number, step.seconds) for step in found.steps] == [
         (1, 92.0), (2, 92.0), (3, 92.0), (4, 112.0), (5, 112.0), (6, 112.0),
     ]  # fmt: skip
-    assert any("done again" in note and note.endswith("4, 5") for note in found.log_notes)
+    assert any("done again" in note and note.endswith("4 to 5") for note in found.log_notes)
 
 
 def test_another_job_in_the_same_file_is_another_job(tmp_path: Path) -> None:
@@ -179,6 +75,112 @@ def test_one_step_has_no_interval_and_below_three_nothing_is_predicted(tmp_path:
         gains = [fix["goodput_gain"] for fix in found["verdict"]["fixes"]]
         assert gains
         assert any(gain is not None for gain in gains) is (steps == 3)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("within", [True, False])
+def test_a_validation_is_in_the_step_or_behind_it_as_the_step_s_length_tells(
+    tmp_path: Path, every: int, within: bool
+) -> None:
+    """In verl 0.4 it is within."""
+    lines = [
+        verl(n, timing_s__testing=60.0, timing_s__step=92.5 + 60.0 * within)
+        if n % every == 0
+        else verl(n, timing_s__step=92.5)
+        for n in range(1, 7)
+    ]
+    steps = read_run(written(tmp_path, *lines)).steps
+    of = [("inside" if within else "after") for step in steps if step.number % every == 0]
+    assert of == [part for step in steps for part in ("inside", "after")
+                  if any(timed.name == "testing" for timed in getattr(step, part))]  # fmt: skip
+
+
+# --- what tells the placement
+
+SLIME = (
+    "perf 1: {'perf/train_wait_time': 60.0, 'perf/rollout_time': 58.0, "
+    "'perf/actor_train_time': 40.0, 'perf/step_time': 100.0}"
+)
+OPENRLHF = (
+    "Global step 1: {'timing/generation': 40.0, 'timing/make_experience': 10.0, "
+    "'timing/ppo_train': 30.0, 'timing/broadcast': 2.0, 'timing/step_total': 82.0}"
+)
+OLD_VERL = "step:1 - timing_s/gen:50.0 - timing_s/update_actor:30.0 - timing_s/step:85.0"
+
+
+@pytest.mark.parametrize(
+    ("command", "step", "placement"),
+    [
+        ("python3 -m openrlhf.cli.train_ppo_ray --colocate_all_models \\", OPENRLHF, "colocated"),
+        ("+ python3 -m openrlhf.cli.train_ppo_ray --train.colocate_all", OPENRLHF, "colocated"),
+        ("Namespace(colocate_all_models=False)", OPENRLHF, "disaggregated"),
+        ("   --colocate_actor_ref \\", OPENRLHF, ""),
+        ("python3 train.py --actor-num-nodes 1 --colocate --lr 1e-6", SLIME, "colocated"),
+        ("python3 train.py --actor-num-nodes 1 --colocate-x", SLIME, ""),
+        ("python3 -m verl.trainer.main_ppo trainer.nnodes=1", OLD_VERL, "colocated"),
+        ("python3 -m verl.trainer.main_ppo_sync trainer.nnodes=1", OLD_VERL, ""),
+    ],
+)
+def test_a_command_line_tells_the_placement(
+    tmp_path: Path, command: str, step: str, placement: str
+) -> None:
+    steps = [step.replace("1:", f"{n}:", 1).replace("step:1", f"step:{n}") for n in (1, 2, 3)]
+    assert read_run(written(tmp_path, command, *steps)).placement == placement
+
+
+# --- a table that the log ends in
+
+
+def nemo(step: int, cut: int = 99) -> str:
+    """A step as NeMo-RL prints it, as far as so many of its lines."""
+    lines = f"""========================= Step {step}/9 =========================
+📊 Training Results:
+  • Avg Reward: 0.{step}
+
+⏱️  Timing:
+  • Total step time: 100.00s
+  • generation: 50.00s (50.0%)
+  • policy_training: 40.00s (40.0%)
+  • reward_calculation: 1.00s (1.0%)
+
+🔍 Performance Metrics:
+  • Mean Total Tokens per Sample: 204.01""".splitlines()
+    return "\n".join(lines[:cut])
+
+
+@pytest.mark.parametrize("cut", [6, 7, 8])
+def test_a_table_of_timers_that_is_cut_tells_no_times(tmp_path: Path, cut: int) -> None:
+    run = read_run(written(tmp_path, *map(nemo, (1, 2, 3)), nemo(4, cut)))
+    assert [(s.number, s.seconds) for s in run.steps] == [
+        (1, 100.0),
+        (2, 100.0),
+        (3, 100.0),
+        (4, None),
+    ]
+    assert run.steps[-1].counters == {"train/reward": 0.4}
+    assert not run.steps[-1].inside
+    assert any("skipped" in note and "last step" in note for note in run.log_notes)
+
+
+@pytest.mark.parametrize("cut", [9, 10, 99])
+def test_a_table_that_is_whole_tells_them_though_the_log_ends(tmp_path: Path, cut: int) -> None:
+    run = read_run(written(tmp_path, *map(nemo, (1, 2, 3)), nemo(4, cut)))
+    assert [step.seconds for step in run.steps] == [100.0] * 4
+    assert not any("skipped" in note for note in run.log_notes)
+
+
+# --- what is said of a log
+
+
+def test_a_log_is_called_by_its_name_and_its_steps_counted_once(tmp_path: Path) -> None:
+    log = written(tmp_path, *map(verl, (3, 4, 5)), verl(6).partition(" - timing_s/step")[0])
+    result = invoke("report", log)
+    assert ": 3 steps (3 to 5)" in result.output
+    for asked in ("--steps 90..99", "--phase 3"):
+        result = invoke("report", log, *asked.split())
+        assert (result.exit_code, "rltrace: train.log has no" in result.output) == (2, True)
+    result = invoke("compare", log, log)
+    assert (result.exit_code, "`rltrace import`" in result.output) == (4, True)
 
 
 # --- TRL, which says no step
@@ -235,10 +237,11 @@ def test_steps_shorter_than_the_bar_can_show_have_the_mean_or_trl_s_own_timer(
 
 
 def test_a_job_that_went_on_from_a_checkpoint_is_told_by_its_bar(tmp_path: Path) -> None:
-    entries = [(10, 200), (20, 400), (30, 600), (20, 150), (30, 400), (40, 650)]
-    found = of_bars(tmp_path, *entries)
-    assert sorted(found) == [*range(1, 41)]
-    assert (found[5], found[35]) == (20.0, 25.0)
+    first = [f"{bar(step, 40 * step)}\n{trl(step / 100)}" for step in (10, 20, 30)]
+    again = [f"{bar(step, 10 * step - 100)}\n{trl(step / 99)}" for step in (20, 30, 40)]
+    run = read_run(written(tmp_path, *first, RAISED, *again))
+    assert [step.seconds for step in run.steps] == [40.0] * 10 + [10.0] * 30
+    assert any("done again" in note and note.endswith("11 to 30") for note in run.log_notes)
 
 
 def test_entries_without_a_bar_between_them_are_counted(tmp_path: Path) -> None:

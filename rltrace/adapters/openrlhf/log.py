@@ -10,7 +10,6 @@ from rltrace.adapters.log_table import LogRecord, Told, has
 
 GENERATION, BROADCAST, STEP = "timing/generation", "timing/broadcast", "timing/step_total"
 
-_PLACEMENTS = {"True": "colocated", "False": "disaggregated"}
 _LOGGED_SINCE_0_9_8 = "rollout/num_samples"
 _ROUNDED = 3  # decimals
 _SUM = 1e-6  # TensorBoard keeps 24 bits of a number
@@ -26,10 +25,8 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
         return replace(told, version=version)
     if all(_is_sum(record.metrics, told.inside) for record in whole):
         total = "the sum of the four timers: what runs between is in none, nor a checkpoint"
-        return replace(
-            told, trainer="PPOTrainer", version=version, figures={**told.figures, STEP: total},
-            placement=_PLACEMENTS.get(settings.get("colocated", ""), ""),
-        )  # fmt: skip
+        figures = {**told.figures, STEP: total}
+        return replace(told, trainer="PPOTrainer", version=version, figures=figures)
     figures = {
         BROADCAST: "from before the lock: it waits there for the generation that is running (or, "
         "with partial rollout, for the engines to pause)",

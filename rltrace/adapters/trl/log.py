@@ -77,7 +77,10 @@ def _time_by_bar(told: list[LogRecord]) -> None:
     all where that is not known, or too short for whole seconds; then TRL's own timer goes first."""
     at = [(record.step, record.metrics.pop(ELAPSED_S)) for record in told]
     begun = [(0, 0.0)] if told and told[0].step == told[0].steps else at[:1]
-    spent = [(b[1] - a[1], b[0] - a[0]) for a, b in itertools.pairwise([*begun, *at])]
+    spent = [  # a bar that began again did so before as many steps as the record stands for
+        (b[1], record.steps) if b < a or b[1] < a[1] else (b[1] - a[1], b[0] - a[0])
+        for record, (a, b) in zip(told, itertools.pairwise([*begun, *at]), strict=True)
+    ]
     known = [(took_s, of) for took_s, of in spent if of > 0 and took_s >= 0]
     if not known:
         return

@@ -16,6 +16,7 @@ UNKNOWN = "unknown trainer"
 
 _TIMING = "timing_s/"
 _GEN, _REWARD, _UPDATE = (f"{_TIMING}{name}" for name in ("gen", "reward", "update_weights"))
+_STEP = f"{_TIMING}step"
 _SYNC, _SWITCH = f"{_TIMING}sync_rollout_weights", f"{_TIMING}switch_to_trainer"
 _PARAM_SYNC, _SAVE = f"{_TIMING}timing_s/param_sync", f"{_TIMING}save_checkpoint"
 _LAGS = (
@@ -28,6 +29,7 @@ _POLL_S = 2.0
 second, at a state that another thread renews every second."""
 
 _POLL_IS_SMALL = 10  # `gen` is taken for generation where it is this many polls long
+_ABOUT = 0.2
 _NO_SCORING_S = 1e-3  # `reward` below this only collects what was scored elsewhere
 
 
@@ -63,9 +65,10 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
         unknown["switch"] = "engines wake and sleep within other timers"
     if is_v1 or trainer.trainer == UNKNOWN:
         starts = "the first step holds the start of the agent loops, which no timer shows"
-        figures[f"{_TIMING}step"] = starts
+        figures[_STEP] = starts
     if saves_after:
         after = {_SAVE: inside.pop(_SAVE), **after}
+    inside |= {name: after.pop(name) for name in [*after] if _is_within(records, inside, name)}
     return replace(trainer, inside=inside, after=after, unknown=unknown, figures=figures)
 
 
@@ -91,4 +94,16 @@ def _trainer(records: list[LogRecord], settings: Mapping[str, str]) -> tuple[Tol
         newer = has(records, f"{_TIMING}agent_loop/compute_score/mean")
         version = "0.8 or later" if newer else "0.7 or later"
         return Told(LEGACY, "colocated", version), False, False
-    return Told(UNKNOWN), False, False
+    return Told(UNKNOWN, "colocated" if "program" in settings else ""), False, False
+
+
+def _is_within(records: list[LogRecord], inside: Mapping[str, str], timer: str) -> bool:
+    """Whether the step's length holds a timer, as 0.4's does its validation: such steps have more
+    left beside their other timers than those without, by about as much."""
+    steps = [record.metrics for record in records if _STEP in record.metrics]
+    left = [(timer in one, one[_STEP] - sum(one.get(n, 0.0) for n in inside)) for one in steps]
+    usual_s, with_s = (
+        median([s for has_it, s in left if has_it is x] or [0.0]) for x in (False, True)
+    )
+    took_s = median(times_of(records, timer) or [0.0])
+    return took_s > 0 and abs(with_s - usual_s - took_s) <= _ABOUT * took_s

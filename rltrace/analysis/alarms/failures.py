@@ -61,9 +61,11 @@ def ids_again(analysis: RunAnalysis) -> Iterator[Said]:
 def crash(analysis: RunAnalysis) -> Iterator[Said]:
     run, steps = analysis.run, analysis.steps
     code, imported = run.meta.get("exit_code"), run.meta.get("imported")
-    if isinstance(imported, dict) and (end := imported.get("failed")):  # as its log says
-        yield note(str(end)) if "KeyboardInterrupt" in str(end) else grave(str(end))
-        return
+    by_log = imported if isinstance(imported, dict) else {}
+    for key, ends in (("failed", grave), ("ended", note)):
+        if key in by_log:
+            yield ends(str(by_log[key]))
+            return
     done = 0 if steps.whole_run else len(steps.windows)
     plural = f"{done} complete step{'s' * (done != 1)}"
     when = f"after {plural}" if done else "before its first step was complete"

@@ -31,7 +31,7 @@ from rltrace.importers.formats.printed_figures import (
     shown_value,
 )
 from rltrace.importers.formats.printed_settings import PrintedSettings
-from rltrace.importers.log_records import Counted, check_many, number, split
+from rltrace.importers.log_records import Counted, JobEnd, check_many, number, split
 
 _ELIDED = re.compile(r"(?:[,{]|\.)\s*(?:\.\.\.|…)")
 _HEADING = re.compile(r"\W*([A-Za-z][\w ]*?)\W*:?\W*")
@@ -79,8 +79,8 @@ def printed_forms() -> tuple[PrintedForm, ...]:
 @dataclass
 class PrintedLog:
     """What a console says: its records, what was skipped, notes, how often a metric was no finite
-    number, words of the configuration, whose form the records have ("" for anybody's), the
-    exception that ended the job ("": none), and how many steps its bar shows (0: there is none)."""
+    number, words of the configuration, whose form the records have ("" for anybody's), what
+    ended the job, and how many steps its bar shows (0: there is none)."""
 
     records: list[LogRecord] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ class PrintedLog:
     said: dict[str, str] = field(default_factory=dict)
     framework: str = ""
     settings: PrintedSettings = field(default_factory=PrintedSettings)
-    failed: str = ""
+    ended: JobEnd = field(default_factory=JobEnd)
     done: int = 0
 
 
@@ -123,8 +123,8 @@ class _Reader:
         self._found = PrintedLog()
         self._open: _Open | None = None
         self._records: list[tuple[str, int, LogRecord]] = []  # whose form, in which line
-        self._torn, self._elided, self._stepless = Counted(), Counted(), Counted()
-        self._last_is_torn, self._says_none = False, False
+        self._torn, self._torn_end, self._cut = Counted(), Counted(), Counted()
+        self._elided, self._stepless, self._says_none = Counted(), Counted(), False
         self._counted, self._says_steps, self._before = 0, False, ""
         self._widths: set[int] = set()
         self._progress, self._bar = JobProgress(), ProgressBar()  # and that beside the last record
@@ -136,34 +136,31 @@ class _Reader:
         for at, line in enumerate(lines, 1):
             is_ended = line.endswith(("\n", "\r"))
             self._line(at, cleaned(json_lines.unwrapped(line)))
+        last = self._open if not self._before else None  # the text ends in it
         self._close(is_last=not is_ended)
+        if last is not None and last.form.shape in ("lines", "rows"):
+            self._check_whole(last.form)
         found, forms = self._found, Counter(form for form, _, _ in self._records)
         if self._timed and not forms[self._timed_by]:
             self._records += [(self._timed_by, 0, record) for record in self._timed]
             forms, self._says_none = Counter([self._timed_by]), True
         most = next((form for form, _ in forms.most_common(1)), "")
         found.framework = framework if framework and framework in forms else most
-        found.failed = self._progress.failed
+        found.ended = self._progress.end
         bar = self._bar if self._records else self._progress.bar  # there may be bars of other work
         found.done = self._progress.reached[bar.of]
-        foreign = Counted()
-        for form, at, record in self._records:
-            if form == found.framework:
-                found.records.append(record)
-            else:
-                foreign.add(at)
-        if self._torn.count:
-            found.skipped.append(f"the last number of {self._torn}, torn or run into another")
-        if self._last_is_torn:
-            found.skipped.append("the last number of the last line, which is torn")
-        if foreign.count:
-            found.skipped.append(f"{foreign}: figures as another framework or logger writes them")
-        if self._elided.count:
-            found.skipped.append(
-                f"{self._elided}: the dict is cut there, by hand: the rest is unknown"
-            )
-        if self._stepless.count:
-            found.skipped.append(f"{self._stepless}: JSON without a step and numbers")
+        found.records = [one for form, _, one in self._records if form == found.framework]
+        others = [at for form, at, _ in self._records if form != found.framework]
+        foreign = Counted(len(others), *others[:1])
+        for told, said in (
+            (self._torn, "the last number of {}, torn or run into another"),
+            (self._torn_end, "the last number of the last line, which is torn"),
+            (self._cut, "the timers of the last step, {}: the log ends before all are told"),
+            (foreign, "{}: figures as another framework or logger writes them"),
+            (self._elided, "{}: the dict is cut there, by hand: the rest is unknown"),
+            (self._stepless, "{}: JSON without a step and numbers"),
+        ):
+            found.skipped += [said.format(told)] * bool(told.count)
         if self._says_none:
             found.notes.append(json_lines.COUNTED)
         return found
@@ -272,26 +269,18 @@ class _Reader:
         record.text += text
 
     def _in_lines(self, record: _Open, line: str) -> bool:
-        match = LINE.fullmatch(line.rstrip())
+        match, text, before = LINE.fullmatch(line.rstrip()), line.strip(), record.text
+        record.text = ""
+        if match is None and before and not line.startswith((" ", "\t")):
+            match = LINE.fullmatch(f"{before}{text}")
         if match is None:
-            text = line.strip()
-            if (
-                record.text
-                and not line.startswith((" ", "\t"))
-                and (whole := LINE.fullmatch(f"{record.text}{text}"))
-            ):
-                match, record.text = whole, ""
-            elif text.startswith(("•", "-", "*")) and len(text) > 1:
+            if text.startswith(("•", "-", "*")) and len(text) > 1:
                 record.text = line.rstrip()
-                return True
             elif text.endswith(":") and (heading := _HEADING.fullmatch(text)):
-                record.section, record.text = heading[1], ""
-                return True
+                record.section = heading[1]
             else:
-                record.text = ""
                 return False
-        elif record.text:
-            record.text = ""
+            return True
         name = record.form.metric(match["name"], record.section)
         is_known = name in record.form.known or match["name"] in record.form.labels
         if not match["lead"] and not is_known:
@@ -345,7 +334,7 @@ class _Reader:
         self._found.settings.take(text)
         for name, pattern in self._settings.items():
             if name not in self._found.said and (match := pattern.search(line)):
-                self._found.said[name] = match[1]
+                self._found.said[name] = str(match[match.lastindex or 0])
 
     def _table(self, at: int, text: str) -> None:
         """A row before which nothing said the step."""
@@ -356,6 +345,18 @@ class _Reader:
                 self._open = _Open(form, None, "", at=at)
                 self._in_rows(self._open, text)
                 return
+
+    def _check_whole(self, form: PrintedForm) -> None:
+        """The last table may lack timers that all others have: they were cut off, and without them
+        its others do not tell where the step's time went."""
+        timers = {*form.known, *log_tables()[form.framework].get("step", ())}
+        of_form = [(at, one.metrics) for by, at, one in self._records if by == form.framework]
+        *tables, (at, last) = of_form or [(0, {})]
+        named = [timers & table.keys() for _, table in tables if timers & table.keys()]
+        if named and set.intersection(*named) - last.keys():
+            self._cut.add(at)
+            for name in timers & last.keys():
+                del last[name]
 
     def _close(self, is_last: bool = False, is_cut: bool = False, next_line: str = "") -> None:
         record, self._open = self._open, None
@@ -374,10 +375,8 @@ class _Reader:
             pairs, is_torn = pairs_of(record.text)
             if _ELIDED.search(record.text):
                 self._elided.add(record.at)
-        if is_torn and is_last:
-            self._last_is_torn = True
-        elif is_torn:
-            self._torn.add(record.at)
+        if is_torn:
+            (self._torn_end if is_last else self._torn).add(record.at)
         if pairs:
             self._keep(record, pairs)
 

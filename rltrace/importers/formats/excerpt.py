@@ -68,9 +68,8 @@ def read_excerpt(lines: Iterable[str]) -> PrintedLog:
     metrics: dict[str, set[str]] = {}
     for line in lines:
         text = cleaned(line)
-        found: list[tuple[int, str, float | None]] = [
-            (match.start(), "", float(match["step"])) for match in _STEP.finditer(text)
-        ]
+        found = list[tuple[int, str, float | None]]()
+        found += ((step.start(), "", float(step["step"])) for step in _STEP.finditer(text))
         for match in _NAMED.finditer(text):
             words = match["name"].split(" ")
             tails = (" ".join(words[at:]) for at in range(len(words)))

@@ -108,17 +108,13 @@ def _record(found: Any, not_finite: Counter[str]) -> LogRecord | None:
     if not isinstance(found, dict):
         return None
     data = found.get("data", found.get("metrics", found))
-    step = next(
-        (stated for name in _steps() if (stated := _step(found.get(name))) is not None), None
-    )
+    stated = (_step(found.get(name)) for name in _steps())
+    step = next((step for step in stated if step is not None), None)
     if step is None or not isinstance(data, dict):
         return None
     real_ns = next((_real_ns(found[name]) for name in _TIMES if name in found), None)
-    values = {
-        name: value
-        for name, value in data.items()
-        if name != "step" and not (name in _TIMES and _real_ns(value) is not None)
-    }
+    left_out = {"step", *(name for name in _TIMES if _real_ns(data.get(name)) is not None)}
+    values = {name: value for name, value in data.items() if name not in left_out}
     metrics, infinite = split(values.items())
     numbers = (name for name, value in values.items() if type(value) in (int, float))
     not_finite.update(name for name in numbers if name not in metrics)

@@ -80,7 +80,5 @@ def _by_run(found: Iterable[_Figure]) -> list[LogRecord]:
         record.metrics |= metrics
         record.not_finite |= infinite
         record.real_ns = max(record.real_ns or 0, real_ns or 0) or None
-    ordered = sorted(
-        runs.values(), key=lambda steps: min(r.real_ns or math.inf for r in steps.values())
-    )
-    return [steps[step] for steps in ordered for step in sorted(steps)]
+    in_order = sorted(runs.values(), key=lambda r: min(x.real_ns or math.inf for x in r.values()))
+    return [steps[step] for steps in in_order for step in sorted(steps)]

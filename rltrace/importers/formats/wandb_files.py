@@ -132,4 +132,4 @@ def _look_for(settings: Mapping[str, re.Pattern[str]], config: bytes, said: dict
             shown = f"{key}={value}" if isinstance(value, str) else f"{key}={value!r}"
             for name, pattern in settings.items():
                 if name not in said and (match := pattern.search(shown)):
-                    said[name] = match[1]
+                    said[name] = str(match[match.lastindex or 0])

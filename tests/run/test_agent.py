@@ -92,19 +92,24 @@ def targets(pid: int) -> set[str]:
 
 def test_it_reads_the_node_and_ends_with_the_job(tmp_path: Path) -> None:
     run = tmp_path / "run"
+    spent = "SELECT count(*), max(value) FROM samples WHERE counter = 'host/job_cpu_seconds'"
+
+    def job_cpu() -> tuple[int, float]:
+        return rltrace.open_run(run).sql(spent).fetchall()[0]
+
     with at_work(run) as pid:
         wrap_pid = int(json.loads((run / "run.json").read_text())["wrap_pid"])
         assert os.getsid(pid) not in (os.getsid(0), os.getsid(wrap_pid))
         assert until(lambda: clock_lines(run, node_id()))  # the first readings are there
         held = ("pipe:", "/dev/pts", "/dev/tty", "socket:")  # there is no other node to listen to
         assert not [target for target in targets(pid) if target.startswith(held)]
+        assert until(lambda: (job_cpu()[1] or 0) > 0)  # a job that is over has no more to be read
     assert until(lambda: not alive(pid))
     opened = rltrace.open_run(run)
     counters = dict(opened.sql("SELECT counter, count(*) FROM samples GROUP BY 1").fetchall())
     assert counters["host/memory_total_bytes"] >= 2
     assert counters["host/cpu_busy_seconds"] >= 2
-    spent = "SELECT count(*), max(value) FROM samples WHERE counter = 'host/job_cpu_seconds'"
-    ((readings, job_cpu_s),) = opened.sql(spent).fetchall()
+    readings, job_cpu_s = job_cpu()
     assert readings >= 2
     assert 0 < job_cpu_s < 60  # of the job, not of the node
     ((total,),) = opened.sql(

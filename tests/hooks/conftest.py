@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import rltrace
+from rltrace.testing.inside.hooks import Hook, Observer, Patch, Recorder
 from tests.patience import PATIENCE_S
 
 WRAP = [sys.executable, "-c", "from rltrace.cli import main; main()", "wrap"]
@@ -127,3 +128,18 @@ def job(tmp_path: Path) -> RunJob:
         return Job(done.returncode, done.stdout, done.stderr, run_path)
 
     return go
+
+
+@pytest.fixture
+def patched(recorder: Recorder) -> Iterator[Any]:
+    """Patches attributes in a process that records, and takes the patches back."""
+    patches: list[Patch] = []
+
+    def patch(owner: Any, name: str, **hook: Any) -> Patch:
+        target = Hook(f"x:{name}", **{"stage": "rollout", **hook})
+        patches.append(Patch(owner, name, Observer(target)))
+        return patches[-1]
+
+    yield patch
+    while patches:
+        patches.pop().undo()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import struct
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +13,7 @@ from typing import Any
 
 import rltrace
 from tests.hooks.conftest import WRAP, clean_environment
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 JOB = str(Path(__file__).with_name("job.py"))
 
@@ -122,14 +118,6 @@ class CountedJob:
         return found
 
 
-def until(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:
-    """Waits for a condition to be true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
-
-
 def fill(disk: Path, leave_bytes: int = 0) -> None:
     """Leaves so much room on a disk."""
     with (disk / "filling").open("wb", buffering=0) as file:
@@ -137,17 +125,6 @@ def fill(disk: Path, leave_bytes: int = 0) -> None:
             while True:
                 file.write(bytes(4096))
         file.truncate(file.tell() - leave_bytes)
-
-
-def stop(pid: int) -> None:
-    """Stops a process, all of its threads: a signal that was sent is not one that has arrived."""
-    os.kill(pid, signal.SIGSTOP)
-    threads = Path(f"/proc/{pid}/task")
-    until(
-        lambda: all(
-            path.read_text().rpartition(")")[2].split()[0] == "T" for path in threads.glob("*/stat")
-        )
-    )
 
 
 def said_by_us(errors: str) -> list[str]:

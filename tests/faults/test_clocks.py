@@ -17,8 +17,8 @@ import rltrace
 from rltrace.testing.inside.analysis import LiveState, summarize
 from rltrace.testing.inside.trace import EVENT_TABLES, command_s, read_run_json
 from rltrace.testing.inside.trace import compaction_compact as compact
-from tests.faults.counted import CountedJob, said_by_us, until
-from tests.patience import PATIENCE_S
+from tests.faults.counted import CountedJob, said_by_us
+from tests.patience import PATIENCE_S, until
 from tests.trace.test_run import BUSY
 
 DAY_S = 86_400

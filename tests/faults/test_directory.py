@@ -21,9 +21,9 @@ from rltrace.testing.inside.trace import (
     read_run_json,
 )
 from rltrace.testing.inside.trace import compaction_compact as compact
-from tests.faults.counted import CountedJob, said_by_us, until
+from tests.faults.counted import CountedJob, said_by_us
 from tests.hooks.conftest import wrapped
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 @pytest.mark.parametrize("ship", [False, pytest.param(True, marks=pytest.mark.slow)])

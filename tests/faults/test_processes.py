@@ -14,9 +14,9 @@ import rltrace
 from rltrace.testing.inside.analysis import RunAnalysis, read_activity
 from rltrace.testing.inside.trace import End, read_ends, read_run_json
 from tests.conftest import Record
-from tests.faults.counted import CountedJob, said_by_us, until
+from tests.faults.counted import CountedJob, said_by_us
 from tests.hooks.conftest import RunJob
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 @pytest.mark.parametrize("who", ["worker", "wrap", "agent", "command"])

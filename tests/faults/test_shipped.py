@@ -28,9 +28,9 @@ from rltrace.testing.inside.trace import (
     update_run_json,
 )
 from tests.clocks import ahead
-from tests.faults.counted import CountedJob, fill, said_by_us, stop, until
+from tests.faults.counted import CountedJob, fill, said_by_us
 from tests.hooks.conftest import WRAP, untraced
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, stop, until
 from tests.run.shipped import UNTIL_SHIPPED, interrupted
 from tests.run.test_agent import alive
 

@@ -13,8 +13,8 @@ from rltrace.testing.inside.analysis import summarize
 from rltrace.testing.inside.hooks import MOST_PROBLEMS, Recorder, identify
 from rltrace.testing.inside.hooks import recorder as recording
 from tests.conftest import Record
-from tests.faults.counted import until
 from tests.hooks.conftest import Rows
+from tests.patience import until
 
 
 def test_nothing_happens_without_a_run() -> None:

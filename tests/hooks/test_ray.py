@@ -9,7 +9,6 @@ from textwrap import dedent
 
 import pytest
 
-from tests.faults.counted import until
 from tests.hooks.clusters import (
     ENVIRONMENT,
     PY,
@@ -19,6 +18,7 @@ from tests.hooks.clusters import (
     submit_environment,
 )
 from tests.hooks.conftest import RunJob, untraced
+from tests.patience import until
 
 pytest.importorskip("ray", reason="Ray is of the [trainer] extra and is not installed")
 

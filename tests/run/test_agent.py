@@ -36,8 +36,8 @@ from rltrace.testing.inside.run import (
 from rltrace.testing.inside.trace import cores_of, node_id, update_run_json
 from tests.clocks import ahead
 from tests.hooks.conftest import clean_environment, untraced, wrapped
-from tests.patience import PATIENCE_S
-from tests.run.test_wrap import started, until
+from tests.patience import PATIENCE_S, until
+from tests.run.test_wrap import started
 
 PY = sys.executable
 
@@ -65,7 +65,7 @@ def at_work(run: Path, code: str = "") -> Iterator[int]:
 def agent_pid(run: Path, node: str | None = None) -> int:
     """The pid of a node's agent, once it has introduced itself."""
     file = run / "nodes" / f"{node or node_id()}.json"
-    assert until(file.exists), "the agent never came"
+    until(file.exists), "the agent never came"
     return int(json.loads(file.read_text())["pid"])
 
 
@@ -100,11 +100,11 @@ def test_it_reads_the_node_and_ends_with_the_job(tmp_path: Path) -> None:
     with at_work(run) as pid:
         wrap_pid = int(json.loads((run / "run.json").read_text())["wrap_pid"])
         assert os.getsid(pid) not in (os.getsid(0), os.getsid(wrap_pid))
-        assert until(lambda: clock_lines(run, node_id()))  # the first readings are there
+        until(lambda: clock_lines(run, node_id()))  # the first readings are there
         held = ("pipe:", "/dev/pts", "/dev/tty", "socket:")  # there is no other node to listen to
         assert not [target for target in targets(pid) if target.startswith(held)]
-        assert until(lambda: (job_cpu()[1] or 0) > 0)  # a job that is over has no more to be read
-    assert until(lambda: not alive(pid))
+        until(lambda: (job_cpu()[1] or 0) > 0)  # a job that is over has no more to be read
+    until(lambda: not alive(pid))
     opened = rltrace.open_run(run)
     counters = dict(opened.sql("SELECT counter, count(*) FROM samples GROUP BY 1").fetchall())
     assert counters["host/memory_total_bytes"] >= 2
@@ -133,7 +133,7 @@ def test_it_reads_the_node_and_ends_with_the_job(tmp_path: Path) -> None:
 def test_it_ends_when_the_run_directory_goes(tmp_path: Path) -> None:
     with at_work(tmp_path / "run") as pid:
         (tmp_path / "run").rename(tmp_path / "moved")
-        assert until(lambda: not alive(pid))
+        until(lambda: not alive(pid))
 
 
 def test_a_run_made_where_one_was_deleted_is_left_alone(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_run_made_where_one_was_deleted_is_left_alone(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = start_wrap(run, until_there(tmp_path / "over"))
     pid = agent_pid(run)
-    assert until(lambda: any((run / "samples").iterdir()))  # it knows whose run this is
+    until(lambda: any((run / "samples").iterdir()))  # it knows whose run this is
     os.kill(pid, signal.SIGSTOP)
     (tmp_path / "over").touch()
     assert first.wait(PATIENCE_S) == 0
@@ -150,7 +150,7 @@ def test_a_run_made_where_one_was_deleted_is_left_alone(tmp_path: Path) -> None:
     with at_work(run, code) as new_pid:
         node = (run / "nodes" / f"{node_id()}.json").read_text()
         os.kill(pid, signal.SIGCONT)
-        assert until(lambda: not alive(pid))
+        until(lambda: not alive(pid))
         assert json.loads((run / "run.json").read_text())["end_real_ns"] is None
         assert (run / "nodes" / f"{node_id()}.json").read_text() == node
         assert alive(new_pid)
@@ -203,7 +203,7 @@ def test_a_clock_is_told_again_once_descriptors_are_free(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(socket.socket, "accept", full)
     server = Server()
-    assert until(lambda: refused)
+    until(lambda: refused)
     measure(["127.0.0.1"], server.port, server.token, samples=1)
 
 
@@ -236,7 +236,7 @@ def test_two_clocks_a_day_apart_are_aligned_within_the_bound(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     here = node_id()
     (there,) = [p.stem for p in (run / "nodes").glob("*.json") if p.stem != here]
-    assert until(lambda: "end_ns" in (run / "nodes" / f"{there}.json").read_text())
+    until(lambda: "end_ns" in (run / "nodes" / f"{there}.json").read_text())
     exchanges = [line for line in clock_lines(run, there) if line["kind"] == "exchange"]
     assert len(exchanges) >= 2  # at the start and at the end
     for exchange in exchanges:
@@ -253,7 +253,7 @@ def test_a_first_node_that_cannot_be_reached_is_told(run_path: Path) -> None:
     assert untraced(PY, "-c", "pass", **environment).returncode == 0
     pid = agent_pid(run_path)
     (run_path / "run.json").write_text(json.dumps(run | {"end_real_ns": 1}))
-    assert until(lambda: not alive(pid))
+    until(lambda: not alive(pid))
     problems = "".join(path.read_text() for path in (run_path / "problems").iterdir())
     assert "clocks-not-compared" in problems
     assert "port 9" in problems
@@ -276,12 +276,12 @@ def test_a_node_without_an_agent_gets_one_from_its_first_process(run_path: Path)
     assert sum(file.get("role") == "agent" for file in files) == 1
     run = json.loads((run_path / "run.json").read_text())
     (run_path / "run.json").write_text(json.dumps({**run, "end_real_ns": time.time_ns()}))
-    assert until(lambda: not alive(pid))
+    until(lambda: not alive(pid))
 
 
 def another_agent(run: Path, than: int) -> int:
     """The pid of the agent that came after one."""
-    assert until(lambda: agent_pid(run) != than), "no other agent came"
+    until(lambda: agent_pid(run) != than), "no other agent came"
     return agent_pid(run)
 
 
@@ -293,7 +293,7 @@ def kept(tmp_path: Path) -> Iterator[tuple[Path, AgentKeeper]]:
     agent_pid(run)
     yield run, AgentKeeper(run)
     close_run(run, 0)
-    assert until(lambda: not alive(agent_pid(run)))
+    until(lambda: not alive(agent_pid(run)))
 
 
 def test_it_is_not_fed_to_what_kills_them_all(kept: tuple[Path, AgentKeeper]) -> None:

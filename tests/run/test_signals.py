@@ -17,8 +17,8 @@ import pytest
 
 from rltrace.run.child_process import GRACE_S, run_child
 from tests.hooks.conftest import WRAP, clean_environment
-from tests.patience import PATIENCE_S
-from tests.run.test_wrap import started, until
+from tests.patience import PATIENCE_S, until
+from tests.run.test_wrap import started
 
 PY = sys.executable
 
@@ -52,7 +52,7 @@ def start(cwd: Path, *words: str, due: int = 1) -> tuple[subprocess.Popen[str], 
     ready, pid = process.stdout.readline().split()
     assert ready == "ready"
     members = {process.pid} if "leave" in words else {process.pid, int(pid)}
-    assert until(lambda: _group(process.pid) > members)  # the canary is there
+    until(lambda: _group(process.pid) > members)  # the canary is there
     return process, process.pid, int(pid)
 
 
@@ -129,7 +129,7 @@ def test_what_a_terminal_says_reaches_the_command_once(tmp_path: Path, got: str)
     text = b""
     while b"ready" not in text:
         text += os.read(terminal, 1024)
-    assert until(lambda: len(_group(pid)) == 3)  # the canary is there
+    until(lambda: len(_group(pid)) == 3)  # the canary is there
     if got == "SIGINT":
         os.write(terminal, b"\x03")
         with suppress(OSError):  # nobody has its other side open any more
@@ -143,13 +143,13 @@ def test_what_a_terminal_says_reaches_the_command_once(tmp_path: Path, got: str)
 def test_nothing_of_ours_outlives_wrap_or_holds_what_is_the_jobs(tmp_path: Path) -> None:
     process, group, command = start(tmp_path)
     (canary,) = _group(group) - {group, command}
-    assert until(lambda: len(os.listdir(f"/proc/{canary}/fd")) == 1)
+    until(lambda: len(os.listdir(f"/proc/{canary}/fd")) == 1)
     (only,) = os.listdir(f"/proc/{canary}/fd")
     assert os.readlink(f"/proc/{canary}/fd/{only}").startswith("pipe:")
     assert int(only) > 2
     process.kill()
     process.wait()
-    assert until(lambda: not os.path.exists(f"/proc/{canary}"))
+    until(lambda: not os.path.exists(f"/proc/{canary}"))
     os.kill(command, signal.SIGTERM)
     assert process.stdout is not None
     assert process.stdout.read() == "SIGTERM\n"
@@ -160,7 +160,7 @@ def test_a_child_that_is_over_before_it_is_waited_for() -> None:
 
     def over(pid: int) -> None:
         stat = Path(f"/proc/{pid}/stat")
-        assert until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
+        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
     done = threading.Event()
     other = threading.Thread(target=done.wait)

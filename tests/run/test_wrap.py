@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from rltrace.testing.inside.run import wrap as wrapping
 from rltrace.testing.inside.trace import open_run
 from tests.cli.conftest import invoke
 from tests.hooks.conftest import WRAP, clean_environment, untraced, wrapped
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 PY = sys.executable
 LIVE_JOB = Path(__file__).parents[1] / "analysis" / "live" / "job.py"
@@ -46,16 +45,6 @@ def started(cwd: Path, *words: str, **how: Any) -> subprocess.Popen[str]:
 
 def runs(cwd: Path) -> list[Path]:
     return sorted((cwd / "rltrace-runs").glob("[!.]*"))
-
-
-def until(condition: object, seconds: float = PATIENCE_S) -> bool:
-    """Waits for a callable to become true."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():  # type: ignore[operator]
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.parametrize(
@@ -193,7 +182,7 @@ def test_a_job_that_outlives_its_command(tmp_path: Path) -> None:
     done = wrap(PY, "-c", DAEMON, cwd=tmp_path, options=("--out", "run"))
     assert "(1 process)" in done.stderr.splitlines()[-1]
     (tmp_path / "go").touch()
-    assert until((tmp_path / "gone").exists)
+    until((tmp_path / "gone").exists)
     recorded = open_run(tmp_path / "run")
     ((last,),) = recorded.sql("select max(end_ns) from spans").fetchall()
     lasted_s = (last - recorded.meta["start_real_ns"]) / 1e9

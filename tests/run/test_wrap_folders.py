@@ -17,8 +17,8 @@ from rltrace.testing.inside.run import job_processes
 from rltrace.testing.inside.trace import open_run
 from tests.faults.means import cannot_be_made
 from tests.hooks.conftest import WRAP, clean_environment, found_in, untraced
-from tests.patience import PATIENCE_S
-from tests.run.test_wrap import runs, started, until, wrap
+from tests.patience import PATIENCE_S, until
+from tests.run.test_wrap import runs, started, wrap
 
 PY = sys.executable
 
@@ -184,7 +184,7 @@ def test_one_run_has_all_ranks(tmp_path: Path, launcher: str, options: tuple[str
     rank, ranks, more = SAID[launcher]
     said = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", **more, ranks: "3"}
     jobs = [begin(tmp_path, {**said, rank: str(n)}, n, 3, *options) for n in range(3)]
-    assert until(lambda: len([*(tmp_path / "turns").glob("begun*")]) == 3)
+    until(lambda: len([*(tmp_path / "turns").glob("begun*")]) == 3)
     (run,) = [tmp_path / "run"] if options else runs(tmp_path)
     for number, job in [*enumerate(jobs)][::-1]:
         assert open_run(run).goes_on
@@ -217,7 +217,7 @@ def test_another_launch_has_a_run_of_its_own(tmp_path: Path) -> None:
     """Also where its launcher does not tell it from the first: a rank is there once."""
     said = {"PMI_RANK": "0", "PMI_SIZE": "2"}
     first = begin(tmp_path, said, 0, 1, "--out", "run")
-    assert until((tmp_path / "turns" / "begun0").exists)
+    until((tmp_path / "turns" / "begun0").exists)
     other = {**said, "PMI_RANK": "1"}
     (tmp_path / "turns" / "end1").touch()
     for number, told in enumerate([said, {**other, "PALS_APID": "8"}, other], start=2):
@@ -243,12 +243,12 @@ def test_a_rank_whose_wrap_is_killed_keeps_no_run_open(tmp_path: Path) -> None:
     """How it ended is unknown, and so how all did."""
     said = {"PMI_SIZE": "2"}
     jobs = [begin(tmp_path, {**said, "PMI_RANK": str(n)}, n, 2, "--out", "run") for n in (0, 1)]
-    assert until(lambda: len([*(tmp_path / "turns").glob("begun*")]) == 2)
+    until(lambda: len([*(tmp_path / "turns").glob("begun*")]) == 2)
     jobs[1].kill()
     jobs[1].wait()
     told = json.loads((tmp_path / "run" / "ranks" / "1.json").read_text())
     (tmp_path / "turns" / "end1").touch()
-    assert until(lambda: not os.path.exists(f"/proc/{told['command_pid']}"))
+    until(lambda: not os.path.exists(f"/proc/{told['command_pid']}"))
     (tmp_path / "turns" / "end0").touch()
     for job in jobs:
         job.communicate(timeout=PATIENCE_S)

@@ -14,8 +14,8 @@ import pytest
 import rltrace
 from rltrace.testing.inside.trace import CACHE_VARIABLE, Store
 from tests.hooks.conftest import WRAP, clean_environment
+from tests.patience import until
 from tests.run.shipped import interrupted
-from tests.run.test_wrap import until
 from tests.s3.link import Link
 
 SECRET = "a-secret-of-nobody-else"
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
             stderr=file,
         )
     try:
-        assert until(lambda: "Running on http://127.0.0.1:" in said.read_text(), 60)
+        until(lambda: "Running on http://127.0.0.1:" in said.read_text(), 60)
         yield int(said.read_text().partition("Running on http://127.0.0.1:")[2].split()[0])
     finally:
         process.kill()
@@ -87,14 +87,14 @@ def test_nothing_is_lost_when_the_network_goes_away(tmp_path: Path, link: Link) 
         cwd=tmp_path, env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
-    assert until(lambda: packs() > 0, 90)
+    until(lambda: packs() > 0, 90)
     (tmp_path / "before-seen").touch()
     link.whole = False
-    assert until((tmp_path / "away").exists, 60)
+    until((tmp_path / "away").exists, 60)
     asked = link.connections
-    assert until(lambda: link.connections > asked, 60)  # it tries, in vain
+    until(lambda: link.connections > asked, 60)  # it tries, in vain
     (tmp_path / "away-seen").touch()
-    assert until((tmp_path / "after").exists, 60)  # the job goes on meanwhile
+    until((tmp_path / "after").exists, 60)  # the job goes on meanwhile
     link.whole = True
     (tmp_path / "after-seen").touch()
     _, said = job.communicate(timeout=150)

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from rltrace.sync import Publisher, Subscriber, Version, layout_of
 from rltrace.testing.inside.sync import BLOCK_BYTES, Address, Received, Relay
+from tests.patience import until
 
 COMMAND = [sys.executable, "-c", "from rltrace.cli import main; main()", "sync", "serve"]
 Weights = dict[str, NDArray[np.generic]]
@@ -204,12 +204,3 @@ def _end(*sockets: socket.socket) -> None:
     for each in sockets:
         with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
-
-
-def until(holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
-    """Waits for something to become true. Errors: `TimeoutError`."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        time.sleep(0.005)

@@ -29,8 +29,7 @@ from benchmarks.sync_bench.ways import Crowd
 from benchmarks.sync_peers import PEERS
 from benchmarks.sync_peers.torch_and_files import GlooPerTensor, Saved
 from rltrace.testing.inside.trace import RltraceError
-from tests.patience import PATIENCE_S
-from tests.sync.relays import until
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ import torch
 from benchmarks.gpu.stand_in import StandIn
 from rltrace.sync import DamagedError, Publisher, Relay, RltraceError, Subscriber, layout_of
 from rltrace.testing.inside.sync import folder_of
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.sync.pairs import line, pair, running
 from tests.sync.test_property import Play
 
@@ -171,12 +171,12 @@ def test_a_slot_is_leased_until_the_copies_from_it_are_complete(
         pulling = threading.Thread(target=subscriber.pull_into, args=(worker,), daemon=True)
         pulling.start()
         slots = list(folder_of(place).glob("slot-*.safetensors"))
-        wait_until(lambda: any(is_leased(path) for path in slots))
+        until(lambda: any(is_leased(path) for path in slots))
         time.sleep(0.1)
         assert any(is_leased(path) for path in slots)
         late.set()
         pulling.join(PATIENCE_S)
-        wait_until(lambda: not any(is_leased(path) for path in slots))
+        until(lambda: not any(is_leased(path) for path in slots))
         assert equal(worker, learner)
 
 
@@ -184,13 +184,6 @@ def is_leased(path: Path) -> bool:
     from rltrace.testing.inside.sync import Lock
 
     return bool(Lock.is_held(path))
-
-
-def wait_until(holds: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_a_copy_that_fails_names_no_version_and_the_next_one_is_whole(
@@ -315,7 +308,7 @@ def test_workers_that_are_killed_hold_nobody_up_and_no_pull_is_torn(on_device: s
         learner.send_signal(signal.SIGSTOP)
         learner.send_signal(signal.SIGCONT)
         before = int(line(learner))
-        wait_until(lambda: int(line(learner)) > before + 5)
+        until(lambda: int(line(learner)) > before + 5)
 
 
 def test_memory_is_freed_once_nobody_has_it_open(on_device: str) -> None:

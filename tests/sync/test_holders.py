@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +20,8 @@ from rltrace.sync import Publisher, Subscriber, layout_of
 from rltrace.sync.memory import holders
 from rltrace.sync.memory.control import PRESENT, enter, leave
 from rltrace.testing.inside.sync import CONTROL, Lock, folder_of
+from tests.patience import stop, until
 from tests.sync.pairs import line, running
-from tests.sync.relays import until
 
 WEIGHTS = {"w": np.ones(100_000, np.float32)}
 SIZE = WEIGHTS["w"].nbytes
@@ -115,7 +114,7 @@ time.sleep(3600)
 def test_a_stopped_process_that_keeps_others_out_is_named(left: Path) -> None:
     with running(LOCKS, str(left / PRESENT)) as stopped:
         line(stopped)
-        stopped.send_signal(signal.SIGSTOP)
+        stop(stopped.pid)
         code, said = run("rm", "shm://policy")
         (holder,) = said["kept"][0]["holders"]
         assert (code, holder["pid"], holder["is_stopped"]) == (1, stopped.pid, True)

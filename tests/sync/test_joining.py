@@ -23,8 +23,9 @@ from rltrace.sync.transfer.relay_process import Beside
 from rltrace.sync.transfer.shared_relay import Joined, _Started, place_of
 from rltrace.testing.inside.sync import Address, JoinedFiles, Lock, Relay, folder_of, sweep
 from rltrace.testing.inside.trace import CANNOT_TELL, RltraceError
+from tests.patience import until
 from tests.sync.pairs import line, running
-from tests.sync.relays import Job, until
+from tests.sync.relays import Job
 
 
 def relay_of(place: str) -> int:

@@ -10,8 +10,8 @@ import pytest
 from rltrace.sync import Subscriber
 from rltrace.testing.inside.sync import BLOCK_BYTES, Address, Landing, Node, Shelf
 from rltrace.testing.inside.sync import VersionFollower as Follower
-from tests.patience import PATIENCE_S
-from tests.sync.relays import Job, Proxy, until
+from tests.patience import PATIENCE_S, until
+from tests.sync.relays import Job, Proxy
 
 
 def test_versions_arrive_bit_for_bit_at_the_end_of_a_chain(j: Job, memory: Path) -> None:

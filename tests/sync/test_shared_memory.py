@@ -14,7 +14,7 @@ from rltrace.sync.transports import (
 )
 from rltrace.testing.inside.sync import JoinedFiles, Lock, folder_of, place_of
 from rltrace.testing.inside.trace import RltraceError
-from tests.sync.relays import until
+from tests.patience import until
 
 
 def model(seed: int) -> dict[str, torch.Tensor]:

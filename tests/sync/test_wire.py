@@ -20,8 +20,9 @@ from rltrace.testing.inside.sync import Behind, Relay, Status
 from rltrace.testing.inside.sync import ParentReach as Reach
 from rltrace.testing.inside.sync import relay as reaching
 from rltrace.testing.inside.trace import WRONG_USAGE, RltraceError
+from tests.patience import until
 from tests.run.test_agent import threads_until_hung_up
-from tests.sync.relays import COMMAND, Job, Proxy, until
+from tests.sync.relays import COMMAND, Job, Proxy
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

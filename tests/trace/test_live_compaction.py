@@ -24,7 +24,7 @@ from rltrace.testing.inside.trace import (
     read_manifest,
 )
 from rltrace.testing.inside.trace import compaction_compact as compact
-from tests.faults.counted import stop, until
+from tests.patience import stop, until
 from tests.trace.following import read
 
 

@@ -12,8 +12,7 @@ from ray.util import placement_group_table
 from rltrace.testing.inside.sync import shared_memory
 from rltrace.testing.inside.trainer import actor_pools as crew
 from rltrace.trainer import Ledger, TrainerError, train
-from tests.patience import PATIENCE_S
-from tests.sync.relays import until
+from tests.patience import PATIENCE_S, until
 from tests.trainer.conftest import SMALL
 from tests.trainer.test_placement import Broken, adds_up, lags, training
 

@@ -72,7 +72,7 @@ RUN: _Kinds = {
 }  # what run.json states
 PROCESS: _Kinds = {
     **dict.fromkeys(("pid", "ppid", "rank", "start_ns", "stacks"), _WHOLE),
-    **dict.fromkeys(("cores", "parameters"), _WHOLE),
+    **dict.fromkeys(("cores", "parameters", "readers_cpu_ns", "readers_events"), _WHOLE),
     **dict.fromkeys(("node", "host"), _TEXT),
     **dict.fromkeys(("argv", "hooks"), _LIST),
     **dict.fromkeys(("settings", "versions", "recording-stopped"), _TABLE),

@@ -224,7 +224,14 @@ class TableWriter:
         self._began_ns = -GROW_WITHIN_NS  # a machine may have been up for less
         self._lock = RLock()
         self._growing = False
+        self._full_rows = 0  # of the batches before
         self.batch = Batch(0, (), self._places)
+
+    @property
+    def rows(self) -> int:
+        """How many were stored so far."""
+        taken = int(repr(self.batch.slots)[6:-1])  # of "count(7)": asking it would take one
+        return self._full_rows + min(taken, self.batch.rows)
 
     def append(self, **values: float) -> Row:
         """Stores a row, its marker last. Errors: as `Row.set`, and OSError without space."""
@@ -285,6 +292,7 @@ class TableWriter:
             self._growing = True
             try:
                 self._begin_batch()
+                self._full_rows += full.rows
             finally:
                 self._growing = False
 

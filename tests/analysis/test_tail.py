@@ -16,6 +16,7 @@ from rltrace.analysis.figures.coverage import DEFAULT_COSTS_NS, OwnCost, own_cos
 from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.trajectories.tail import SHARES, Tail, distributions, tail
 from rltrace.testing import at, process, run_of
+from rltrace.testing.handmade_runs import stating
 from rltrace.testing.inside.analysis import (
     Summary,
     device_load,
@@ -110,6 +111,22 @@ def test_own_cost_is_events_times_the_calibrated_cost_over_wall_time(tmp_path: P
     assert not found.calibrated
     span_ns, row_ns = DEFAULT_COSTS_NS
     assert found.share == pytest.approx((10 * span_ns + 2 * row_ns) * 1e-9 / 10)
+
+
+def test_what_a_process_has_timed_of_its_readers_stands_for_its_rows(tmp_path: Path) -> None:
+    """Told amid the run, when there were 4 events of the 12; each role's dearest process counts."""
+    spans = [(Stage.TRAIN, n, n + 0.5) for n in range(10)]
+    workers = [
+        rows(process(role, *spans, rank=rank), "uses", time_s=[1.0, 2.0], trajectory=[1, 2])
+        for rank, role in enumerate(("rollout", "rollout", "learner"))
+    ]
+    made = run_of(tmp_path, *workers, settings={"event_cost_ns": 500, "row_cost_ns": 2000})
+    timed = {"readers_cpu_ns": 40_000_000, "readers_events": 4}
+    found = cost_of(stating(made, timed))
+    of_one = {"rollout": 10 * 500e-9 + 0.12, "learner": 10 * 500e-9 + 2 * 2000e-9}
+    assert found.cpu_s == pytest.approx(sum(of_one.values()))
+    assert found.share == pytest.approx(sum(of_one.values()) / 10)
+    assert found.worst_share == pytest.approx(of_one["rollout"] / 10)
 
 
 def test_captured_tokens_have_their_part_in_own_cost(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 import pickle
 import sys
+import time
 import types
 import warnings
 import weakref
@@ -381,3 +383,28 @@ def test_recursion_reaches_as_deep_as_without_us(recorder: Recorder) -> None:
     expand = wrap(expand, Observer(Hook("x:y", "env")))
     assert depth() >= plain
     assert sys.getrecursionlimit() == limit
+
+
+def test_a_process_tells_what_its_readers_cost(patched: Any, recorder: Recorder) -> None:
+    """Beside the events by then: at first of each call, then of one in some, which counts for as
+    many; the first may import, and does not count."""
+    each_ns = 200_000
+
+    def reads(call: Call) -> None:
+        until_ns = time.thread_time_ns() + each_ns
+        while time.thread_time_ns() < until_ns:
+            pass
+
+    patched(Target, "method", after=reads)
+    told = {}
+    for calls in range(1, 101):
+        Target().method(1)
+        for path in Path(recorder.run_dir).glob("process/*"):
+            facts = json.loads(path.read_text())
+            told.setdefault(facts.get("readers_events"), (calls, facts.get("readers_cpu_ns")))
+    (at_first, first_ns), (later, later_ns) = [
+        told[events] for events in sorted(told.keys() - {None})
+    ]
+    assert sorted(told.keys() - {None}) == [at_first, later]
+    assert first_ns >= (at_first - 1) * each_ns
+    assert later_ns >= first_ns + (later - at_first) * each_ns

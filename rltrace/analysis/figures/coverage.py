@@ -266,13 +266,16 @@ DEFAULT_TOKEN_COST_NS = 200.0  # of a captured token, likewise (`settings["token
 
 @dataclass(frozen=True)
 class OwnCost:
-    """`event_cost_ns` is the mean over `events`. `share` is of the wall time of the job's processes
-    together, captured `tokens` included; `worst_share` of the one that recorded the most."""
+    """CPU time, `event_cost_ns` in the mean of `events`, beside what captured `tokens` cost. By
+    `cpu_s` it can have delayed the job at most, as if no role worked beside another: the sum over
+    roles of their dearest process. `share` is its part of the job's time, `worst_share` that of the
+    dearest process in its own time."""
 
     events: int
     processes: int
     event_cost_ns: float
     calibrated: bool
+    cpu_s: float
     share: float
     worst_share: float
     tokens: int = 0
@@ -299,6 +302,12 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
     span_ns, row_ns, token_ns = costs if calibrated else (*DEFAULT_COSTS_NS, DEFAULT_TOKEN_COST_NS)
     events = spans + rows
     events_ns = {p: spans[p] * span_ns + rows[p] * row_ns for p in events}
+    for process in run.processes:  # those that have timed their readers, which store the rows
+        number, told = process.number, process.facts
+        then, took_ns = told.get("readers_events") or 0, told.get("readers_cpu_ns") or 0
+        if number in events and then > 0 and took_ns > 0:
+            events_ns[number] = spans[number] * span_ns + took_ns * events[number] / then
+            tokens.pop(number, None)
     cost_ns = {p: ns + tokens[p] * token_ns for p, ns in events_ns.items()}
     wall_ns = {
         process.number: recorded_until_ns - max(process.start_ns, run.since_ns)
@@ -306,14 +315,19 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
         if 0 < process.start_ns < recorded_until_ns
     }
     shares = {p: cost_ns[p] / wall for p, wall in wall_ns.items() if p in events}
-    total_ns = sum(wall_ns[p] for p in shares)
+    of_role: dict[str, float] = defaultdict(float)
+    for process in run.processes:
+        role = str(process.role or process.child_of)
+        of_role[role] = max(of_role[role], cost_ns.get(process.number, 0.0))
+    cpu_ns = sum(of_role.values())
     count = sum(events.values())
     return OwnCost(
         events=count,
         processes=len(events),
         event_cost_ns=sum(events_ns.values()) / count if count else span_ns,
         calibrated=calibrated,
-        share=sum(cost_ns[p] for p in shares) / total_ns if total_ns else float("nan"),
+        cpu_s=cpu_ns / 1e9,
+        share=cpu_ns / max(wall_ns[p] for p in shares) if shares else float("nan"),
         worst_share=max(shares.values(), default=float("nan")),
         tokens=sum(tokens.values()),
         token_cost_ns=token_ns,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import partial
-from time import monotonic_ns
+from time import monotonic_ns, thread_time_ns
 from typing import Any
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.hook import Call, Hook, phase_code, split_target, stage_code
+from rltrace.hooks.hook import Call, Hook, Reader, phase_code, split_target, stage_code
 from rltrace.hooks.patch.safe_repr import describe
 from rltrace.trace.job_exceptions import Clock, clock, contained, from_outside
 from rltrace.trace.run_dir import STEP_FAILED
@@ -22,6 +22,8 @@ _NO_SPAN = -1
 
 ROOM = 8  # calls within each other for which the recursion limit stays
 _MORE_ROOM = 64
+_EACH_TIMED = 64  # first calls of a hook's readers, but for the very first; of the later ones
+_ONE_IN = 17  # is timed: an odd number, so that both readers have their turn
 _OWN_FRAMES = 16  # what recording takes while it is at work
 
 _REVIVE = (
@@ -40,7 +42,7 @@ class Observer:
 
     __slots__ = (
         *("_after", "_before", "_name", "_phase", "_reads", "_stage", "_stage_decides"),
-        *("deep", "depth", "function", "hook", "on", "per_item", "room"),
+        *("_readings", "deep", "depth", "function", "hook", "on", "per_item", "room"),
     )
 
     clock: Clock = clock
@@ -66,6 +68,7 @@ class Observer:
         step = self._stage == Stage.STEP
         self._name = STEP_SPAN if step else hook.name or split_target(hook.target)[1]
         self._reads = bool(hook.before or hook.after or callable(hook.stage) or step)
+        self._readings = 0
         self.depth = 0  # calls that are running, in all threads
         self.room = ROOM
         self.deep = False
@@ -114,7 +117,7 @@ class Observer:
             return None
         try:
             if self._before is not None:
-                self._before(call)
+                self._read(self._before, call)
         except Exception as error:
             if from_outside(error):
                 self.drop(call)  # the call does not come to pass
@@ -139,11 +142,22 @@ class Observer:
         call.result = result
         if self._after is not None:
             try:
-                self._after(call)
+                self._read(self._after, call)
             except Exception as error:
                 if from_outside(error):
                     raise
                 self._report("after", error)
+
+    def _read(self, reader: Reader, call: Call) -> None:
+        """Has a reader read a call, and at times counts what that costs the job."""
+        self._readings += 1
+        times = 1 if self._readings <= _EACH_TIMED else _ONE_IN
+        if self._readings % times or self._readings == 1:  # what it imports is no cost of each
+            reader(call)
+            return
+        began_ns = thread_time_ns()
+        reader(call)
+        call.recorder.took(times * (thread_time_ns() - began_ns))
 
     def fail(self, call: Any, error: BaseException) -> None:
         if type(call) is Call:

@@ -76,9 +76,9 @@ def _own_cost(cost: OwnCost) -> str:
         text += f" and {cost.tokens:,} captured tokens × {cost.token_cost_ns:,.0f} ns"
     text += f" ({source})"
     if math.isnan(cost.share):
-        return f"{text}; its share of the processes' time is not known."
+        return f"{text}; its share of the job's time is not known."
     share, worst = units.share(cost.share), units.share(cost.worst_share)
-    return f"{text} = {share} of the processes' time, {worst} in the busiest."
+    return f"{text}. It delays the job by at most {share}; the busiest process has {worst}."
 
 
 def figures_of(run: OpenedRun) -> tuple[OwnFigure, ...]:

@@ -239,10 +239,13 @@ class TableWriter:
 
     def store(self, values: dict[str, float]) -> Row:
         """As `append`; the values are used up."""
-        batch, slot = self.claim()
+        row = Row()
+        batch = row._batch = self.batch
+        slot = row._slot = batch.next_slot()
+        if slot >= batch.rows:
+            row._batch, row._slot = batch, slot = self.claim()
         moment = values.pop(self._marker)
         _store(batch, slot, values)
-        row: Row = row_at(Row, batch, slot)
         batch.columns[0][slot] = moment
         return row
 

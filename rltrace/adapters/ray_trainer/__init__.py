@@ -24,6 +24,14 @@ _END = ("last_version", "response_tokens", "turns", "preemptions")
 _USE = ("version", "tokens", "mean_log_ratio", "clip_share", "sum_w", "sum_w_squared")
 
 _shared_id = lru_cache(256)(identify)  # of what many samples have in common
+
+
+@lru_cache(256)
+def _of_group(group: str, prompt: tuple[int, ...]) -> dict[str, int]:
+    ids = {"group": identify(group), "prompt": identify(bytes(prompt))}
+    return {**ids, "prompt_tokens": len(prompt)}
+
+
 _generating: dict[str, Any] = {}  # rows of the trajectories that have begun here, by id
 _load_ns: list[int] = []  # of the `receive` that is about to return
 
@@ -60,15 +68,9 @@ def _work(call: Call) -> None:
 
 
 def _row(call: Call, request: Any, first_version: int, **more: int) -> Any:
-    return call.row(
-        "trajectories",
-        trajectory=identify(request.id),
-        group=_shared_id(request.group),
-        prompt=_shared_id(bytes(request.prompt)),
-        prompt_tokens=len(request.prompt),
-        first_version=first_version,
-        **more,
-    )
+    more |= _of_group(request.group, request.prompt)
+    id = identify(request.id)
+    return call.row("trajectories", trajectory=id, first_version=first_version, **more)
 
 
 def _prefill_begins(call: Call) -> None:

@@ -198,9 +198,10 @@ def main(rounds: int, kills: int, seed: int, as_json: bool) -> None:
     result.notes["rows that the killed processes stored"] = f"{sum(t.rows for t in trials):,}"
     result.notes["kills that struck while columns were stored"] = str(sum(t.within for t in trials))
     result.notes["uses / its floor"] = f"{median[USES] / median[FLOOR]:.2f}"
+    to_single = [one / other for one, other in zip(taken[USES], taken[SINGLE], strict=True)]
     result.checks = [
-        Check("a row of a batch, through the adapter", median[ADAPTER], MOST_NS, "ns"),
-        Check("a row of a batch / one by itself", median[USES] / median[SINGLE], 0.25, ""),
+        Check.median("a row of a batch, through the adapter", taken[ADAPTER], MOST_NS, "ns"),
+        Check.median("a row of a batch / one by itself", to_single, 0.25),
         Check("rows of calls that had returned, lost", sum(t.lost for t in trials), 0, "rows"),
         Check("rows that are not whole", sum(t.torn for t in trials), 0, "rows"),
     ]

@@ -85,7 +85,8 @@ def measure(rounds: int, as_json: bool) -> int:
         result.notes[f"{name}, added"] = (
             f"{np.median(added):.2f} ms, 95 % interval {low:.2f} to {high:.2f}"
         )
-        result.checks.append(Check(f"{name}: upper bound of what is added", high, limit, "ms"))
+        what = f"{name}: upper bound of what is added"
+        result.checks.append(Check(what, high, limit, "ms", low, high))
     return result.finish(as_json)
 
 

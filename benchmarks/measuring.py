@@ -121,17 +121,28 @@ def ratio_interval(ratios: Sequence[float]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Check:
-    """A figure and the limit that it must not pass."""
+    """A figure and the limit, if any, that it must not pass; `low` and `high` are its interval, or
+    the 10th and 90th percentile of measurements."""
 
     what: str
     figure: float
-    limit: float
+    limit: float | None
     unit: str
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def median(
+        cls, what: str, values: Sequence[float], limit: float | None, unit: str = ""
+    ) -> Check:
+        """Of the median of some measurements."""
+        found = spread(values)
+        return cls(what, found.median, limit, unit, found.low, found.high)
 
     @property
     def holds(self) -> bool:
         """Whether the figure is within its limit; a figure that is no number is not."""
-        return self.figure <= self.limit
+        return self.limit is None or self.figure <= self.limit
 
 
 @dataclass
@@ -175,5 +186,6 @@ class Result:
             console.print(f"{name}: {note}", highlight=False)
         for check in self.checks:
             mark = "[green]kept[/]" if check.holds else "[red]MISSED[/]"
-            figure = f"{check.figure:.4g} {check.unit}, limit {check.limit:g}"
+            limit = "none" if check.limit is None else f"{check.limit:.3g}"
+            figure = f"{check.figure:.4g} {check.unit}, limit {limit}"
             console.print(f"{mark} {check.what}: {figure}", highlight=False)

@@ -206,7 +206,7 @@ def compare(
         result.notes["ratio of two untraced"] = two
     outside = max(low - 1 - own, own - (high - 1), 0.0)
     result.checks = [
-        Check("step time traced / untraced, upper 95 % bound", high, most, ""),
+        Check("step traced / untraced, upper 95 % bound", high, most, "", low, high),
         Check("the report's own-cost line, of a step", own, 0.01, ""),
         Check("how far that is outside of the interval", outside, 0.0, ""),
     ]

@@ -190,8 +190,7 @@ def main(rounds: int, as_json: bool) -> None:
         IDLE: cpu_ns_each(smallest, SPANS_A_ROUND),
         "rltrace, no run: decorated function": cpu_ns_each(decorated, SPANS_A_ROUND),
     }
-    for name, values in take_turns(turns | idle, rounds).items():
-        result.rows[name] = spread(values)
+    taken = take_turns(turns | idle, rounds)
 
     with tempfile.TemporaryDirectory() as folder, opentelemetry() as otel, viztracer(rounds) as viz:
         run = Path(folder) / "run"
@@ -204,22 +203,23 @@ def main(rounds: int, as_json: bool) -> None:
                 OPENTELEMETRY: after(otel[1], cpu_ns_each(otel[0], OTHERS_A_ROUND)),
                 VIZTRACER: cpu_ns_each(viz, SPANS_A_ROUND),
             }
-            for name, values in take_turns(turns, rounds).items():
-                result.rows[name] = spread(values)
+            taken |= take_turns(turns, rounds)
             kept = objects_a_span()
             in_batches = bytes_a_span(run)
         in_parquet = compacted_bytes_a_span(Path(folder) / "synthetic")
 
-    def median(name: str) -> float:
-        return result.rows[name].median
+    result.rows = {name: spread(values) for name, values in taken.items()}
 
-    result.notes["rltrace / OpenTelemetry"] = f"1/{median(OPENTELEMETRY) / median(FULL):.1f}"
-    result.notes["rltrace / VizTracer"] = f"{median(FULL) / median(VIZTRACER):.2f}"
+    def over(name: str) -> list[float]:
+        return [ours / theirs for ours, theirs in zip(taken[FULL], taken[name], strict=True)]
+
+    without = [idle - loop for idle, loop in zip(taken[IDLE], taken[LOOP], strict=True)]
     result.notes["bytes of a row by the schema"] = str(SPANS.row_bytes)
     result.checks = [
-        Check("cost of a span / OpenTelemetry's", median(FULL) / median(OPENTELEMETRY), 1 / 15, ""),
-        Check("cost of a span / VizTracer's", median(FULL) / median(VIZTRACER), 1.0, ""),
-        Check("span with no run, the loop taken off", median(IDLE) - median(LOOP), 100, "ns"),
+        Check.median("a span, every column, two deep", taken[FULL], None, "ns"),
+        Check.median("a span / an OpenTelemetry SDK span", over(OPENTELEMETRY), 1 / 15),
+        Check.median("a span / VizTracer's log_event", over(VIZTRACER), 1.0),
+        Check.median("a span with no run, the loop taken off", without, 100, "ns"),
         Check("Python objects kept per span", kept, 0.001, ""),
         Check("bytes per span in full batches", in_batches, 64, "B"),
         Check("bytes per span once compacted", in_parquet, 12, "B"),

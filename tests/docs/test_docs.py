@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
+from benchmarks.__main__ import MEASURED, PAGE, page
 from benchmarks.make_trace import make
 from benchmarks.synthetic.workload import Workload
 from rltrace.testing.inside.hooks import ADAPTERS_VARIABLE, SITE, Hook
@@ -102,6 +104,10 @@ def test_the_adapters_page_describes_every_field_of_a_hook() -> None:
 def test_the_tables_of_frameworks_are_what_the_adapters_say() -> None:
     between = page("frameworks.md").partition(BEGIN)[2].partition(END)[0].strip()
     assert between == made(), "python -m tests.docs.frameworks"
+
+
+def test_the_table_of_costs_is_what_was_measured() -> None:
+    assert PAGE.read_text() == page(PAGE.read_text(), json.loads(MEASURED.read_text()))
 
 
 def test_the_mapping_on_the_page_of_frameworks_is_one(tmp_path: Path) -> None:

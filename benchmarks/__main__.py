@@ -73,7 +73,7 @@ def markdown(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(text: str, found: dict[str, dict[str, Any]]) -> str:
+def with_table(text: str, found: dict[str, dict[str, Any]]) -> str:
     """The page with the table of these figures. Errors: `ValueError` where it has no place."""
     before, begins, rest = text.partition(_BEGINS)
     _, ends, after = rest.partition(_ENDS)
@@ -96,7 +96,7 @@ def main(names: tuple[str, ...], as_json: bool, publish: bool) -> None:
         kept = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
         kept = {name: (kept | found)[name] for name in BENCHMARKS if name in kept | found}
         MEASURED.write_text(json.dumps(kept, indent=1) + "\n")
-        PAGE.write_text(page(PAGE.read_text(), kept))
+        PAGE.write_text(with_table(PAGE.read_text(), kept))
     if as_json:
         click.echo(json.dumps(found, indent=1))
     else:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rltrace
-from benchmarks.__main__ import MEASURED, PAGE, page
+from benchmarks.__main__ import MEASURED, PAGE, with_table
 from benchmarks.make_trace import make
 from benchmarks.synthetic.workload import Workload
 from rltrace.testing.inside.hooks import ADAPTERS_VARIABLE, SITE, Hook
@@ -107,7 +107,7 @@ def test_the_tables_of_frameworks_are_what_the_adapters_say() -> None:
 
 
 def test_the_table_of_costs_is_what_was_measured() -> None:
-    assert PAGE.read_text() == page(PAGE.read_text(), json.loads(MEASURED.read_text()))
+    assert PAGE.read_text() == with_table(PAGE.read_text(), json.loads(MEASURED.read_text()))
 
 
 def test_the_mapping_on_the_page_of_frameworks_is_one(tmp_path: Path) -> None:

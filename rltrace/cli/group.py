@@ -105,7 +105,8 @@ def told(error: BaseException) -> tuple[str, int]:
 
 
 def _sentence(error: click.ClickException) -> str:
-    said = _GUESSES.sub(r" (did you mean \1?)", error.format_message()).rstrip(".")
+    message = " ".join(error.format_message().split())  # choices come a line each
+    said = _GUESSES.sub(r" (did you mean \1?)", message).rstrip(".")
     said = said[:1].lower() + said[1:]
     context = getattr(error, "ctx", None)
     return f"{said}; see `{context.command_path} -h`" if context is not None else said

@@ -33,6 +33,7 @@ from tests.cli.conftest import typed
         ("import", "FRAMEWORK"),
         ("export nothing", "nothing"),
         ("completion tcsh", "tcsh"),
+        ("completion", "from: bash, zsh, fish"),
         ("wrap", "rltrace wrap -- python train.py"),
         ("wrap --bogus -- true", "--bogus"),
         ("wrap --hook nonsense -- true", "nonsense"),

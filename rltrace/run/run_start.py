@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rltrace import __version__
 from rltrace.adapters import find_adapters
-from rltrace.hooks import boot, token_capture
+from rltrace.hooks import boot
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.launch_info import launch
@@ -79,7 +79,7 @@ def _made(path: Path, command: list[str], settings: dict[str, Any], more: dict[s
     compile_traced_modules()
     settings |= {"adapters": find_adapters(), "cores": len(os.sched_getaffinity(0))}
     if "event_cost_ns" not in settings:
-        settings |= recording_costs(tokens=settings.get(CAPTURE_TOKENS) is True)
+        settings |= recording_costs()
     with suppress(RunExistsError):
         create_run(str(path), command, settings, __version__, **more)
         with suppress(OSError):  # then `rltrace experiment` asks for it
@@ -131,39 +131,24 @@ def compile_traced_modules() -> None:
 # own cost: events x this / wall time (the idea of RL-Scope, MLSys 2021, section 3.4).
 
 _CALLS, _ROUNDS = 1000, 5
-_SAMPLES, _TOKENS = 10, 1000  # of each
 
 
-def recording_costs(tokens: bool = False) -> dict[str, int]:
-    """CPU nanoseconds of a span (`event_cost_ns`), a row (`row_cost_ns`) and with `tokens` a token
-    (`token_cost_ns`), as a hooked job pays for them: medians of a few rounds in a temporary run,
-    about 30 ms in all. Empty where this process records already. Errors: OSError."""
+def recording_costs() -> dict[str, int]:
+    """CPU nanoseconds of a span (`event_cost_ns`) and a row (`row_cost_ns`), as a hooked job pays
+    for them: medians of a few rounds in a temporary run, about 30 ms in all. Empty where this
+    process records already. Errors: OSError."""
     if recording.active() is not None:
         return {}
-    before = recording.capture_tokens
     folder = tempfile.mkdtemp(prefix="rltrace-")
     try:
-        if tokens:
-            token_capture.start()
         create_run(folder, [], {}, "")
-        recorder = recording.start(folder)
-        costs = {
+        recording.start(folder)
+        return {
             "event_cost_ns": _cpu_ns(Hook("calibration:span", "other")),
             "row_cost_ns": _cpu_ns(Hook("calibration:row", before=_begin, after=_complete)),
         }
-        if tokens and recorder is not None:
-            response = list(range(_TOKENS))
-            row = recorder.append("trajectories", start_ns=time.monotonic_ns(), trajectory=1)
-
-            def capture(_: str) -> None:
-                recorder.capture(row, response=response)
-
-            sample_ns = median(_round(capture, _SAMPLES) for _ in range(_ROUNDS)) / _SAMPLES
-            costs["token_cost_ns"] = max(1, round(sample_ns / _TOKENS))
-        return costs
     finally:
         recording.stop()
-        recording.capture_tokens = before
         for path, _, files in os.walk(folder, topdown=False):
             for name in files:  # `rmtree` needs a descriptor for each level, and none may be left
                 os.unlink(os.path.join(path, name))
@@ -193,9 +178,9 @@ def _cpu_ns(hook: Hook) -> int:
     return round(median(_round(hooked) - _round(function) for _ in range(_ROUNDS)) / _CALLS)
 
 
-def _round(function: Callable[[str], None], calls: int = _CALLS) -> int:
+def _round(function: Callable[[str], None]) -> int:
     before = time.thread_time_ns()
-    for _ in range(calls):
+    for _ in range(_CALLS):
         function("12/3/4")
     return time.thread_time_ns() - before
 

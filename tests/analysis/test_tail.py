@@ -12,7 +12,7 @@ import pytest
 
 import rltrace
 from benchmarks.synthetic.truth import Truth, known_job
-from rltrace.analysis.figures.coverage import DEFAULT_COSTS_NS, OwnCost, own_cost
+from rltrace.analysis.figures.coverage import DEFAULT_COSTS_NS, TOKEN_COST_NS, OwnCost, own_cost
 from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.trajectories.tail import SHARES, Tail, distributions, tail
 from rltrace.testing import at, process, run_of
@@ -132,7 +132,7 @@ def test_what_a_process_has_timed_of_its_readers_stands_for_its_rows(tmp_path: P
 def test_captured_tokens_have_their_part_in_own_cost(tmp_path: Path) -> None:
     had = {"prompt_tokens": [100, 300], "response_tokens": [10, -1]}
     worker = rows(process("worker"), "trajectories", start_s=[1.0, 2.0], **had)
-    costs = {"event_cost_ns": 500, "row_cost_ns": 2000, "token_cost_ns": 100}
+    costs = {"event_cost_ns": 500, "row_cost_ns": 2000}
     none = run_of(tmp_path / "none", worker, settings={**costs, "capture_tokens": True})
     assert cost_of(none).tokens == 0
     rows(
@@ -140,9 +140,8 @@ def test_captured_tokens_have_their_part_in_own_cost(tmp_path: Path) -> None:
     )
     run = run_of(tmp_path, worker, settings={**costs, "capture_tokens": True})
     found = cost_of(run)
-    assert (found.events, found.tokens, found.token_cost_ns) == (2, 2, 100)
-    assert found.share == pytest.approx((2 * 2000 + 2 * 100) * 1e-9 / 10)
-    assert found.event_cost_ns == 2000
+    assert (found.events, found.tokens) == (2, 2)
+    assert found.share == pytest.approx((2 * 2000 + 2 * TOKEN_COST_NS) * 1e-9 / 10)
     compact(run)
     assert cost_of(rltrace.open_run(run.path)) == found
 

@@ -116,7 +116,6 @@ def test_each_sample_has_the_tokens_that_the_job_had(run: Path) -> None:
     assert [p for p in opened.problems if p["what"] != "no-gpu"] == []
     assert len(list((run / "captured_tokens").glob("*.arrows"))) > 10  # segments that take turns
     summary = summarize(opened, predict=False)
-    assert opened.meta["settings"]["token_cost_ns"] > 0
     assert summary.own_cost.tokens == 2400 + responses
     shown = " ".join(coverage_section(summary).lines)
     assert f" and {2400 + responses:,} captured tokens × " in shown

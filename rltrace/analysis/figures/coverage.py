@@ -261,15 +261,15 @@ def holds_token_ids(run: OpenedRun) -> bool | None:
 DEFAULT_COSTS_NS = (1000.0, 4000.0)
 """CPU time of a span and of another row, each recorded through a hook, where the run states none
 (`settings["event_cost_ns"]` and `["row_cost_ns"]`, calibrated when it was started)."""
-DEFAULT_TOKEN_COST_NS = 200.0  # of a captured token, likewise (`settings["token_cost_ns"]`)
+TOKEN_COST_NS = 200.0  # of a captured token, where the process has not timed what captured it
 
 
 @dataclass(frozen=True)
 class OwnCost:
-    """CPU time, `event_cost_ns` in the mean of `events`, beside what captured `tokens` cost. By
-    `cpu_s` it can have delayed the job at most, as if no role worked beside another: the sum over
-    roles of their dearest process. `share` is its part of the job's time, `worst_share` that of the
-    dearest process in its own time."""
+    """CPU time, `event_cost_ns` in the mean of `events` with their captured `tokens`. It can have
+    delayed the job by `cpu_s` at most, as if no role worked beside another: the sum over roles of
+    their dearest process. `share` is its part of the job's time, `worst_share` that of the dearest
+    process in its own time."""
 
     events: int
     processes: int
@@ -279,7 +279,6 @@ class OwnCost:
     share: float
     worst_share: float
     tokens: int = 0
-    token_cost_ns: float = 0.0
 
 
 def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnCost:
@@ -296,19 +295,17 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
             for counts in (spans, rows, tokens):
                 counts.pop(process.number, None)
     settings = run.meta.get("settings") or {}
-    stated = [settings.get(f"{what}_cost_ns") for what in ("event", "row", "token")]
-    costs = [float(s) if isinstance(s, int | float) and s > 0 else 0.0 for s in stated]
-    calibrated = all(costs if tokens else costs[:2])
-    span_ns, row_ns, token_ns = costs if calibrated else (*DEFAULT_COSTS_NS, DEFAULT_TOKEN_COST_NS)
+    stated = [settings.get(f"{what}_cost_ns") for what in ("event", "row")]
+    costs = [float(s) for s in stated if isinstance(s, int | float) and s > 0]
+    calibrated = len(costs) == len(stated)
+    span_ns, row_ns = costs if calibrated else DEFAULT_COSTS_NS
     events = spans + rows
-    events_ns = {p: spans[p] * span_ns + rows[p] * row_ns for p in events}
+    cost_ns = {p: spans[p] * span_ns + rows[p] * row_ns + tokens[p] * TOKEN_COST_NS for p in events}
     for process in run.processes:  # those that have timed their readers, which store the rows
         number, told = process.number, process.facts
         then, took_ns = told.get("readers_events") or 0, told.get("readers_cpu_ns") or 0
         if number in events and then > 0 and took_ns > 0:
-            events_ns[number] = spans[number] * span_ns + took_ns * events[number] / then
-            tokens.pop(number, None)
-    cost_ns = {p: ns + tokens[p] * token_ns for p, ns in events_ns.items()}
+            cost_ns[number] = spans[number] * span_ns + took_ns * events[number] / then
     wall_ns = {
         process.number: recorded_until_ns - max(process.start_ns, run.since_ns)
         for process in run.processes
@@ -324,11 +321,10 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
     return OwnCost(
         events=count,
         processes=len(events),
-        event_cost_ns=sum(events_ns.values()) / count if count else span_ns,
+        event_cost_ns=sum(cost_ns.values()) / count if count else span_ns,
         calibrated=calibrated,
         cpu_s=cpu_ns / 1e9,
         share=cpu_ns / max(wall_ns[p] for p in shares) if shares else float("nan"),
         worst_share=max(shares.values(), default=float("nan")),
         tokens=sum(tokens.values()),
-        token_cost_ns=token_ns,
     )

@@ -73,7 +73,7 @@ def _own_cost(cost: OwnCost) -> str:
     events = units.plural(cost.events, "event")
     text = f"Tracing cost: {events} × {cost.event_cost_ns:,.0f} ns"
     if cost.tokens:
-        text += f" and {cost.tokens:,} captured tokens × {cost.token_cost_ns:,.0f} ns"
+        text += f", {cost.tokens:,} captured tokens in them"
     text += f" ({source})"
     if math.isnan(cost.share):
         return f"{text}; its share of the job's time is not known."

@@ -12,18 +12,18 @@ from time import monotonic_ns, thread_time_ns
 from typing import Any
 
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.hook import Call, Hook, Reader, phase_code, split_target, stage_code
+from rltrace.hooks.hook import Call, Hook, phase_code, split_target, stage_code
 from rltrace.hooks.patch.safe_repr import describe
 from rltrace.trace.job_exceptions import Clock, clock, contained, from_outside
 from rltrace.trace.run_dir import STEP_FAILED
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
 
 _NO_SPAN = -1
+_STEP = int(Stage.STEP)
 
 ROOM = 8  # calls within each other for which the recursion limit stays
 _MORE_ROOM = 64
-_EACH_TIMED = 64  # first calls of a hook's readers, but for the very first; of the later ones
-_ONE_IN = 17  # is timed: an odd number, so that both readers have their turn
+_ONE_IN = 256  # calls that are read is timed, in the end
 _OWN_FRAMES = 16  # what recording takes while it is at work
 
 _REVIVE = (
@@ -36,13 +36,19 @@ kind: type[Observer] | None = None
 """What `Observer(hook)` makes instead; a probe sets its own."""
 
 
+class _TimedCall(Call):
+    """One whose end is timed as its beginning was."""
+
+    __slots__ = ()
+
+
 class Observer:
     """Records the calls of one hooked function. `begin` gives what `end`, `fail` (it raised) or
     `drop` (there was no call after all) are given back; `on` is False once unpatched."""
 
     __slots__ = (
         *("_after", "_before", "_name", "_phase", "_reads", "_stage", "_stage_decides"),
-        *("_readings", "deep", "depth", "function", "hook", "on", "per_item", "room"),
+        *("_times", "_untimed", "deep", "depth", "function", "hook", "on", "per_item", "room"),
     )
 
     clock: Clock = clock
@@ -65,10 +71,10 @@ class Observer:
         self._stage_decides = callable(hook.stage)
         self._stage = _NO_SPAN if callable(hook.stage) else stage_code(hook.stage)
         self._phase = phase_code(hook.phase)
-        step = self._stage == Stage.STEP
+        step = self._stage == _STEP
         self._name = STEP_SPAN if step else hook.name or split_target(hook.target)[1]
         self._reads = bool(hook.before or hook.after or callable(hook.stage) or step)
-        self._readings = 0
+        self._times, self._untimed = 1, 1  # what the first call imports is no cost of each
         self.depth = 0  # calls that are running, in all threads
         self.room = ROOM
         self.deep = False
@@ -94,6 +100,10 @@ class Observer:
                 if self._stage == _NO_SPAN:
                     return None
                 return recorder.begin(recorder.name(self._name), self._stage, self._phase)
+            if self._untimed:
+                self._untimed -= 1
+            else:
+                return self._timed(recorder, self.begin, args, kwargs)
             call = Call(self.function, args, kwargs, recorder)
             stage = self._stage
             if self._stage_decides:
@@ -104,7 +114,7 @@ class Observer:
                         raise
                     self._report("stage", error)
             call.stage = stage
-            if stage == Stage.STEP:
+            if stage == _STEP:
                 recorder.step = self._number(call)
             call.start_ns = monotonic_ns()
             if stage != _NO_SPAN:
@@ -117,7 +127,7 @@ class Observer:
             return None
         try:
             if self._before is not None:
-                self._read(self._before, call)
+                self._before(call)
         except Exception as error:
             if from_outside(error):
                 self.drop(call)  # the call does not come to pass
@@ -131,39 +141,44 @@ class Observer:
         if call is None:
             return
         if type(call) is not Call:
-            call.end()
+            if type(call) is _TimedCall:
+                call.__class__ = Call
+                self._timed(call.recorder, self.end, call, result)
+            else:
+                call.end()
             return
         call.end_ns = monotonic_ns()
         # A step that was cut short is no step to measure: its span stays open, as after a kill.
-        if call.exception is not None and call.stage == Stage.STEP:
+        if call.exception is not None and call.stage == _STEP:
             call.recorder.cut_short(STEP_FAILED, call.recorder.step, call.exception)
         elif call.span is not None:
             call.span.end()
         call.result = result
         if self._after is not None:
             try:
-                self._read(self._after, call)
+                self._after(call)
             except Exception as error:
                 if from_outside(error):
                     raise
                 self._report("after", error)
 
-    def _read(self, reader: Reader, call: Call) -> None:
-        """Has a reader read a call, and at times counts what that costs the job."""
-        self._readings += 1
-        times = 1 if self._readings <= _EACH_TIMED else _ONE_IN
-        if self._readings % times or self._readings == 1:  # what it imports is no cost of each
-            reader(call)
-            return
+    def _timed(self, recorder: Any, work: Any, *given: Any) -> Any:
+        """Begins or ends a call, and counts what that costs the job, for those untimed too: for so
+        many more from call to call, up to a limit."""
         began_ns = thread_time_ns()
-        reader(call)
-        call.recorder.took(times * (thread_time_ns() - began_ns))
+        if work == self.begin:
+            self._times = self._untimed = min(self._times + 1, _ONE_IN)
+        call = work(*given)
+        if type(call) is Call:
+            call.__class__ = _TimedCall
+        recorder.took(self._times * (thread_time_ns() - began_ns))
+        return call
 
     def fail(self, call: Any, error: BaseException) -> None:
-        if type(call) is Call:
+        if isinstance(call, Call):
             call.exception = error
         self.end(call, None)
-        if type(call) is Call:
+        if isinstance(call, Call):
             call.exception = None  # else the frames it holds would live as long as the call
 
     def watched(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -267,10 +267,8 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
     if _apart(group[known], np.searchsorted(starts, used[known], side="right")) > _SPLIT:
         group = np.arange(len(group))
     judged_s, used_s = (np.where(at > 0, (at - origin) / 1e9, np.nan) for at in (judged, used))
-    ((uses,),) = run.ask(
-        "select count(distinct trajectory) from raw_uses where trajectory <> -1 "
-        f"and fate <> {int(Fate.STALE)} and time_ns >= {origin} and time_ns < {last}"
-    )
+    used_between = _SQL["used_between"].format(Fate=Fate, since=origin, until=last)
+    ((uses,),) = run.ask(used_between)
     return SteadySamples(
         batch=batch, worker=np.unique(process, return_inverse=True)[1], group=group,
         begin_s=(begin - origin) / 1e9, end_s=(end - origin) / 1e9,

@@ -166,9 +166,8 @@ def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:
     if is_laid_out(analysis.run):
         return {}, GPU
     rows = analysis.run.ask(
-        f"select process, stage from span_stages "
-        f"union select distinct process, {int(Stage.ROLLOUT)} from raw_trajectories "
-        f"where start_ns > 0"
+        "select process, stage from span_stages union "
+        f"select process, {int(Stage.ROLLOUT)} from event_rows where of_table = 'trajectories'"
     )
     given, kind = held_devices(analysis.run.processes, seen=False), analysis.devices.kind
     workers = [{n for n, stage in rows if stage == one} for one in (Stage.ROLLOUT, Stage.TRAIN)]

@@ -71,14 +71,17 @@ def ended(command: Callable[[], object], interrupt: Any = None) -> NoReturn:
 
 
 def _command() -> object:
-    gc.set_threshold(50_000, 20, 20)  # what a command makes it needs: looked through less often
+    gc.set_threshold(100_000, 20, 20)  # what a command makes it needs: looked through less often
     if sys.argv[1:2] and sys.argv[1] not in _JOBS:
         from rltrace.trace.read.bounds import hold_memory
 
         hold_memory()
     from rltrace.cli import main as commands
 
-    return commands.main(prog_name="rltrace", standalone_mode=False)
+    try:
+        return commands.main(prog_name="rltrace", standalone_mode=False)
+    finally:
+        gc.freeze()  # it goes with the process, which would look through all of it once more
 
 
 def _watch_interrupt() -> Any:

@@ -140,11 +140,9 @@ def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
     order = np.argsort(times, kind="stable")
     count = np.cumsum(np.repeat([1.0, -1.0], 2 * len(begin))[order])
     at = times[order]
-    area = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(at))])
-
-    def until(moments: Floats) -> Floats:
-        return np.asarray(np.interp(moments, at, area), np.float64)
-
+    area = np.empty(len(times))  # under the count until each of the times
+    area[order] = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(at))])
+    until_begin, until_answered, until_called, until_end = area.reshape(4, -1)
     full = []
     for of_batch in _in_waves(sequences.batch[mine], begin, end):
         opened = begin[of_batch]
@@ -156,7 +154,7 @@ def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
         steady = np.abs(running - usual) <= _STEADY * usual
         if span[steady].sum() > _MOSTLY * span.sum():  # a limit, and no stream that comes and goes
             full.append(usual)
-    ran = until(called) - until(begin) + until(end) - until(answered)
+    ran = until_called - until_begin + until_end - until_answered
     return np.maximum(1.0, ran / (2 * half)), full
 
 

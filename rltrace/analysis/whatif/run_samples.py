@@ -110,7 +110,7 @@ def fit_engine(
     if not sure and not tools_s:
         slots = math.inf
     keeps = tools_s > 0 and math.isfinite(slots)
-    most = float(max(levels(b, e)[1].max() for b, e in _by_worker(*when)))
+    most = float(max(levels(np.sort(b), np.sort(e))[1].max() for b, e in _by_worker(*when)))
     # One had several sequences of most batches to run.
     several = np.median(np.bincount(numbered(sequences.worker, sequences.batch)[0])) > 1
     if math.isinf(slots) and most == 1 and several:

@@ -62,7 +62,7 @@ DERIVED = {
     "told_uses": (_SQL["told_uses"],),
     **{name: (made,) for name, made in ids.OF_REWARDS.items()},
     "sample_verdicts": (_SQL["verdicts"],),
-    "several_rows": (_SQL["several_rows"],),
+    **{name: (_SQL[name],) for name in ("several_rows", "early_uses")},
     "span_stages": (_SQL["span_stages"],),
     "event_rows": (f"create or replace table event_rows as {_EVENT_ROWS}",),
     "sync_rows": (_SQL["sync_rows"],),
@@ -131,7 +131,7 @@ class Tables(ABC):
         if table not in ids.TABLES:
             return False
         if self._ids_come_again is None:
-            self._make_for(f"recorded_trajectories recorded_uses {ids.JOB_BEGINS}")
+            self._make_for(f"recorded_trajectories recorded_uses early_uses {ids.JOB_BEGINS}")
             self._ids_come_again = ids.tell_samples_apart(self._database)
         return self._ids_come_again
 

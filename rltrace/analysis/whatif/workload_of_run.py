@@ -236,7 +236,8 @@ def _of_samples(
         evaluates = eval_s / float(tau_s[:, Stage.ROLLOUT].sum())
         engine = replace(engine.paced(1 + evaluates), evaluates=evaluates)
     # A learner may refer only what it trains on; on the actors' side all that is generated is.
-    referred = run.ask("select sum(items) from spans where stage = 'reference' and items > 0")[0][0]
+    of_stage = f"raw_spans where stage = {int(Stage.REFERENCE)}"
+    referred = run.ask(f"select sum(items) from {of_stage} and items > 0")[0][0]
     generated = len(samples.begin_s) / len(steady) * len(analysis.steps.windows)
     made = StepWorkload(
         placement=placement, batches=batches, engine=engine,

@@ -62,7 +62,7 @@ DERIVED = {
     "told_uses": (_SQL["told_uses"],),
     **{name: (made,) for name, made in ids.OF_REWARDS.items()},
     "sample_verdicts": (_SQL["verdicts"],),
-    **{name: (_SQL[name],) for name in ("several_rows", "early_uses")},
+    "early_uses": (_SQL["early_uses"],),
     "span_stages": (_SQL["span_stages"],),
     "event_rows": (f"create or replace table event_rows as {_EVENT_ROWS}",),
     "sync_rows": (_SQL["sync_rows"],),

@@ -319,4 +319,4 @@ def recorded_until(run: OpenedRun) -> int:
         agents = [str(process.number) for process in run.processes if process.role == "agent"]
         rows += f" where of_table <> 'samples' or process not in ({', '.join(['-1', *agents])})"
     ((found,),) = run.ask(f"select coalesce(max(last_ns), 0) from ({rows})")
-    return max(last, found)
+    return max(last, int(found))

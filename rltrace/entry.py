@@ -78,10 +78,7 @@ def _command() -> object:
         hold_memory()
     from rltrace.cli import main as commands
 
-    try:
-        return commands.main(prog_name="rltrace", standalone_mode=False)
-    finally:
-        gc.freeze()  # it goes with the process, which would look through all of it once more
+    return commands.main(prog_name="rltrace", standalone_mode=False)
 
 
 def _watch_interrupt() -> Any:

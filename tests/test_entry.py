@@ -84,14 +84,3 @@ def test_what_fails_is_no_answer(
         ended(fails)
     assert told.value.code == code
     assert len(capsys.readouterr().err.splitlines()) == (code != 3)
-
-
-def test_what_a_command_made_is_not_looked_through_at_its_end() -> None:
-    looks = dedent("""
-        import atexit, gc, sys
-        atexit.register(lambda: print(gc.get_freeze_count() > len(gc.get_objects())))
-        from rltrace.entry import main
-        main()
-    """)
-    found = untraced(sys.executable, "-c", looks, "--version")
-    assert found.stdout.splitlines()[-1] == "True"

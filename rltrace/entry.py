@@ -71,7 +71,7 @@ def ended(command: Callable[[], object], interrupt: Any = None) -> NoReturn:
 
 
 def _command() -> object:
-    gc.set_threshold(50_000, 20, 20)  # what a command makes it needs: looked through less often
+    gc.set_threshold(100_000, 20, 20)  # what a command makes it needs: looked through less often
     if sys.argv[1:2] and sys.argv[1] not in _JOBS:
         from rltrace.trace.read.bounds import hold_memory
 

@@ -65,6 +65,26 @@ QUESTIONS = (
 )
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_what_is_counted_of_each_table_is_what_is_in_it(
+    run_path: Path, record: Record, compacted: bool
+) -> None:
+    record(BUSY)
+    if compacted:
+        compact(rltrace.open_run(run_path))
+        delete_segments(run_path)
+    run = rltrace.open_run(run_path)
+    told = "sum(n)::BIGINT, min(first_ns), max(last_ns), sum(backwards)::BIGINT FROM event_rows"
+    counted = {of: rest for of, *rest in run.sql(f"SELECT of_table, {told} GROUP BY 1").fetchall()}
+    assert counted.keys() == {"trajectories", "rewards", "uses", "syncs", "samples"}
+    for table, figures in counted.items():
+        start, end = "start_ns", "greatest(start_ns, end_ns)"
+        if table in ("uses", "samples"):
+            start = end = "time_ns"
+        (there,) = run.sql(f"SELECT count(*), min({start}), max({end}), 0 FROM {table}").fetchall()
+        assert tuple(figures) == there
+
+
 @pytest.mark.parametrize("remove", [False, True], ids=["beside its segments", "alone"])
 def test_a_compacted_run_answers_the_same(run_path: Path, record: Record, remove: bool) -> None:
     """And is the same when it is compacted again."""

@@ -16,7 +16,7 @@ from rltrace.trace.liveness import is_brought
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.run_losses import Damaged, damaged, read_ends
 from rltrace.trace.run_dir import COUNTED
-from rltrace.trace.schema import CAPTURED_TOKENS, EVENT_TABLES
+from rltrace.trace.schema import CAPTURED_TOKENS
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
 _MANY = 8
@@ -283,12 +283,8 @@ class OwnCost:
 
 def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnCost:
     """The cost of tracing `run`."""
-    spans, rows = Counter(activity.spans_of_process), Counter[int]()
-    for table in EVENT_TABLES.values():
-        if table.name != "spans":
-            marker = table.columns[0].name
-            query = f"select process, count(*) from raw_{table.name} where {marker} > 0 group by 1"
-            rows.update(dict(run.ask(query)))
+    spans = Counter(activity.spans_of_process)
+    rows = Counter[int](dict(run.ask("select process, sum(n)::bigint from event_rows group by 1")))
     tokens = run.rows_of_processes(CAPTURED_TOKENS.name) if holds_token_ids(run) else Counter()
     for process in run.processes:
         if process.role == AGENT or run.meta.get("imported"):

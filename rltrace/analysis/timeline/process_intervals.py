@@ -304,7 +304,7 @@ def find_background(run: OpenedRun, seen: Collection[tuple[Stage, int]]) -> Back
     """Who of the processes `seen` with spans in a stage is there in the background."""
     found = []
     for stage in _WAITED:
-        rows = run.ask(f"select distinct process from raw_{TABLE_OF[stage]} where start_ns > 0")
+        rows = run.ask(f"select process from event_rows where of_table = '{TABLE_OF[stage]}'")
         at_work = {process for (process,) in rows}
         asked = {one for of, one in seen if of is stage and one not in at_work}
         rest = _rest(run, stage) if asked and at_work else None

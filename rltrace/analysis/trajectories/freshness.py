@@ -20,7 +20,6 @@ from rltrace.analysis.stats.confidence_interval import Interval, Spread, spread,
 from rltrace.analysis.timeline.intervals import Columns, Floats
 from rltrace.analysis.trajectories.staleness import LAG_UNIT, Staleness
 from rltrace.trace.read.run import OpenedRun
-from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
 from rltrace.trace.untrusted_files import packaged_toml
 
 _SQL = packaged_toml("analysis/data/sample_queries.toml")
@@ -148,8 +147,8 @@ def _by_prior(lags: Staleness, prior: Prior) -> tuple[float, float, float, str]:
 
 def _unit(run: OpenedRun) -> VersionUnit:
     steps, versions = run.ask(
-        "select count(distinct nullif(step, -1)), count(distinct version) "
-        "from told_uses where time_ns > 0 and fate = 0 and version <> -1"
+        "select count(distinct nullif(step, -1)), count(distinct version) from (select distinct "
+        "step, version from told_uses where time_ns > 0 and fate = 0 and version <> -1)"
     )[0]
     return VersionUnit(
         name=LAG_UNIT,
@@ -214,7 +213,7 @@ class RatioSums(Columns):
 
 def ratio_sums(run: OpenedRun) -> RatioSums:
     """Of all samples that were trained on; those whose generation saw versions change are apart."""
-    columns = run.ask(f"{GENERATED_SAMPLES} {_SQL['ratio_sums']}")
+    columns = run.ask(_SQL["ratio_sums"])
     table = np.array(columns, np.float64).reshape(-1, 12)
     table[:, 2:] = np.nan_to_num(table[:, 2:])
     return RatioSums(*table.T)

@@ -15,8 +15,6 @@ from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import UNKNOWN, Interval, around, proportion, t95
 from rltrace.analysis.timeline.intervals import Floats
 from rltrace.trace.read.run import OpenedRun
-from rltrace.trace.read.trajectory_ids import GIVEN_NAN
-from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
 from rltrace.trace.untrusted_files import packaged_toml
 
 _SQL = packaged_toml("analysis/data/sample_queries.toml")
@@ -194,9 +192,7 @@ def group_signal(run: OpenedRun) -> GroupSignal | None:
     advantages are not known to be relative to a group."""
     if run.ask("select of_group from advantage_baseline")[0][0] is not True:
         return None
-    groups, with_signal, with_nan, reward, without = run.ask(
-        f"{GENERATED_SAMPLES}, {_SQL['group_rewards'].format(nan=GIVEN_NAN)}"
-    )[0]
+    groups, with_signal, with_nan, reward, without = run.ask(_SQL["group_rewards"])[0]
     unclear, samples = unclear_samples(run)
     if not groups and not unclear:
         return None

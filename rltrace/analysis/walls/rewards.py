@@ -15,7 +15,6 @@ from rltrace.analysis.stats.confidence_interval import spread_of
 from rltrace.analysis.trajectories.reward_signal import mostly_clear, unclear_samples
 from rltrace.analysis.walls import wall as w
 from rltrace.analysis.walls.attribute import exposed_figures, stage_wall, that_count, unseen_of
-from rltrace.trace.read.trajectory_lifecycle import GENERATED_SAMPLES
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Stage
 
@@ -60,7 +59,6 @@ SOLVED = "for many prompts all samples succeed"
 NOTHING_LEARNED = "the reward does not move, as no group has an advantage"
 _FEWEST_GROUPS = 30
 _SQL = packaged_toml("analysis/data/sample_queries.toml")
-_GROUPS_OF = f"{GENERATED_SAMPLES}, {_SQL['groups']}"
 _GROUPS = "the group of each sample and its reward: hooks on generation and on the reward function"
 _NAMED_APART = "an id for each prompt's samples of one step; or a row of what the learner used"
 
@@ -90,14 +88,14 @@ class Signal:
 
 
 def signal(analysis: RunAnalysis) -> Signal:
-    row = analysis.run.ask(f"{_GROUPS_OF} {_SQL['signal']}")[0]
+    row = analysis.run.ask(f"{_SQL['groups']} {_SQL['signal']}")[0]
     return Signal(*row)
 
 
 def successes(analysis: RunAnalysis) -> list[tuple[int, int]]:
     """`(successes, samples)` of each group; none where no group has a signal, as then nothing tells
     how chances differ, or where a group without one loses no goodput."""
-    return list(analysis.run.ask(f"{_GROUPS_OF} {_SQL['successes']}"))
+    return list(analysis.run.ask(f"{_SQL['groups']} {_SQL['successes']}"))
 
 
 @w.register(w.SPARSE_REWARD)

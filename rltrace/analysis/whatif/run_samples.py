@@ -110,7 +110,7 @@ def fit_engine(
     if not sure and not tools_s:
         slots = math.inf
     keeps = tools_s > 0 and math.isfinite(slots)
-    most = float(max(levels(b, e)[1].max() for b, e in _by_worker(*when)))
+    most = float(max(levels(np.sort(b), np.sort(e))[1].max() for b, e in _by_worker(*when)))
     # One had several sequences of most batches to run.
     several = np.median(np.bincount(numbered(sequences.worker, sequences.batch)[0])) > 1
     if math.isinf(slots) and most == 1 and several:
@@ -140,11 +140,9 @@ def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
     order = np.argsort(times, kind="stable")
     count = np.cumsum(np.repeat([1.0, -1.0], 2 * len(begin))[order])
     at = times[order]
-    area = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(at))])
-
-    def until(moments: Floats) -> Floats:
-        return np.asarray(np.interp(moments, at, area), np.float64)
-
+    area = np.empty(len(times))  # under the count until each of the times
+    area[order] = np.concatenate([[0.0], np.cumsum(count[:-1] * np.diff(at))])
+    until_begin, until_answered, until_called, until_end = area.reshape(4, -1)
     full = []
     for of_batch in _in_waves(sequences.batch[mine], begin, end):
         opened = begin[of_batch]
@@ -156,7 +154,7 @@ def _running(sequences: Sequences, mine: Ints) -> tuple[Floats, list[float]]:
         steady = np.abs(running - usual) <= _STEADY * usual
         if span[steady].sum() > _MOSTLY * span.sum():  # a limit, and no stream that comes and goes
             full.append(usual)
-    ran = until(called) - until(begin) + until(end) - until(answered)
+    ran = until_called - until_begin + until_end - until_answered
     return np.maximum(1.0, ran / (2 * half)), full
 
 
@@ -267,10 +265,8 @@ def samples_of(run: OpenedRun, steps: Steps, placement: str) -> SteadySamples | 
     if _apart(group[known], np.searchsorted(starts, used[known], side="right")) > _SPLIT:
         group = np.arange(len(group))
     judged_s, used_s = (np.where(at > 0, (at - origin) / 1e9, np.nan) for at in (judged, used))
-    ((uses,),) = run.ask(
-        "select count(distinct trajectory) from raw_uses where trajectory <> -1 "
-        f"and fate <> {int(Fate.STALE)} and time_ns >= {origin} and time_ns < {last}"
-    )
+    used_between = _SQL["used_between"].format(Fate=Fate, since=origin, until=last)
+    ((uses,),) = run.ask(used_between)
     return SteadySamples(
         batch=batch, worker=np.unique(process, return_inverse=True)[1], group=group,
         begin_s=(begin - origin) / 1e9, end_s=(end - origin) / 1e9,

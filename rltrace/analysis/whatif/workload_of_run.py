@@ -166,9 +166,8 @@ def _devices(analysis: RunAnalysis) -> tuple[dict[str, float], str]:
     if is_laid_out(analysis.run):
         return {}, GPU
     rows = analysis.run.ask(
-        f"select process, stage from span_stages "
-        f"union select distinct process, {int(Stage.ROLLOUT)} from raw_trajectories "
-        f"where start_ns > 0"
+        "select process, stage from span_stages union "
+        f"select process, {int(Stage.ROLLOUT)} from event_rows where of_table = 'trajectories'"
     )
     given, kind = held_devices(analysis.run.processes, seen=False), analysis.devices.kind
     workers = [{n for n, stage in rows if stage == one} for one in (Stage.ROLLOUT, Stage.TRAIN)]
@@ -237,7 +236,8 @@ def _of_samples(
         evaluates = eval_s / float(tau_s[:, Stage.ROLLOUT].sum())
         engine = replace(engine.paced(1 + evaluates), evaluates=evaluates)
     # A learner may refer only what it trains on; on the actors' side all that is generated is.
-    referred = run.ask("select sum(items) from spans where stage = 'reference' and items > 0")[0][0]
+    of_stage = f"raw_spans where stage = {int(Stage.REFERENCE)}"
+    referred = run.ask(f"select sum(items) from {of_stage} and items > 0")[0][0]
     generated = len(samples.begin_s) / len(steady) * len(analysis.steps.windows)
     made = StepWorkload(
         placement=placement, batches=batches, engine=engine,

@@ -189,13 +189,12 @@ def rows_of(
 ) -> str:
     """The rows of Parquet files with these columns, of the first `processes` and of possible times.
     Errors: `RltraceError` for what is none of rltrace's; duckdb.Error for what is no Parquet."""
-    check_rows(database, paths)
-    check_columns(database, paths, columns)
     ranges = {**ranges_of(columns), PROCESS.name: (0, processes - 1)}
     for i, column in enumerate(columns):
         if column.is_time:
             ranges[column.name] = (-EVER_NS if i else 1, EVER_NS - 1)
     odd = _beyond(database, paths, ranges)
+    check_columns(database, paths, columns)
     kept = " AND ".join(
         f'"{name}" BETWEEN {least} AND {most}'
         for name, (least, most) in ranges.items()
@@ -216,16 +215,19 @@ def _beyond(
     paths: Sequence[Path],
     ranges: Mapping[str, tuple[int, int]],
 ) -> set[str]:
-    """Columns that need a filter: by what the files say, a value may be out of its range."""
+    """Columns that need a filter: by what the files say, a value may be out of its range. Errors:
+    as `check_rows`."""
     stated = database.execute(
         "SELECT path_in_schema, min(TRY_CAST(stats_min_value AS BIGINT)),"
         " max(TRY_CAST(stats_max_value AS BIGINT)), bool_and(num_values = 0 OR"
         " (stats_null_count = 0 AND TRY_CAST(stats_min_value AS BIGINT) IS NOT NULL"
-        " AND TRY_CAST(stats_max_value AS BIGINT) IS NOT NULL))"
+        " AND TRY_CAST(stats_max_value AS BIGINT) IS NOT NULL)),"
+        " sum(row_group_num_rows) FILTER (column_id = 0)"
         f" FROM parquet_metadata([{_listed(paths)}]) GROUP BY 1"
     ).fetchall()
+    check_stated(sum(int(row[-1] or 0) for row in stated), paths)
     within = set()
-    for name, least, most, known in stated:
+    for name, least, most, known, _ in stated:
         if name in ranges and known:
             low, high = ranges[name]
             if least is None or (least >= low and most <= high):

@@ -36,7 +36,7 @@ from rltrace.trace.read.sql_views import (
     refused,
 )
 from rltrace.trace.read.trajectory_ids import publish_weights
-from rltrace.trace.schema import EVENT_TABLES, SPANS, TABLES
+from rltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
     import duckdb
@@ -313,16 +313,10 @@ def recorded_until(run: OpenedRun) -> int:
     ended = run.meta.get("end_real_ns")
     if run.goes_on and ended is None:
         return run.opened_ns
-    agents = [process.number for process in run.processes if process.role == "agent"]
-    of_job = f"where process not in (select unnest([{', '.join(map(str, [-1, *agents]))}]))"
     last = ended if isinstance(ended, int) else run.reach.until_ns
-    for name, table in EVENT_TABLES.items():
-        moment = "greatest(start_ns, end_ns)" if table.find("end_ns") >= 0 else "time_ns"
-        newest = f"select coalesce(max({moment}), 0) from raw_{name}"
-        if name == SPANS.name:  # by far the most rows, of which others ask that, too
-            newest = "select coalesce(max(last_ns), 0) from span_stages"
-        ((found,),) = run.ask(newest)
-        if found > last and name == "samples" and isinstance(ended, int):
-            ((found,),) = run.ask(f"{newest} {of_job}")
-        last = max(last, found)
-    return last
+    rows = "select last_ns from span_stages union all select last_ns from event_rows"
+    if isinstance(ended, int):
+        agents = [str(process.number) for process in run.processes if process.role == "agent"]
+        rows += f" where of_table <> 'samples' or process not in ({', '.join(['-1', *agents])})"
+    ((found,),) = run.ask(f"select coalesce(max(last_ns), 0) from ({rows})")
+    return max(last, int(found))

@@ -12,7 +12,7 @@ from rltrace.trace.read import trajectory_ids as ids
 from rltrace.trace.read import trajectory_lifecycle as life
 from rltrace.trace.read.row_filters import STEPS_THAT_COUNT, steps_that_count, table_of
 from rltrace.trace.read.trajectory_ids import regrouped
-from rltrace.trace.schema import TABLES, Column, Table
+from rltrace.trace.schema import EVENT_TABLES, SPANS, TABLES, Column, Table
 from rltrace.trace.untrusted_files import packaged_toml
 from rltrace.trace.vocabulary import Part, Stage, word
 
@@ -44,6 +44,12 @@ def in_words(table: Table, rows: str) -> str:
 RECORDED_VIEW = f"CREATE OR REPLACE VIEW {RECORDED} AS SELECT {{}}::BIGINT AS until_ns"
 """One row: until when the run was recorded (`recorded_until`)."""
 
+_EVENT_ROWS = " union all ".join(
+    _SQL["event_rows"].format(table=name, start=moments[0], end=moments[-1])
+    for name, table in EVENT_TABLES.items()
+    for moments in [[column.name for column in table.columns if column.is_time]]
+    if name != SPANS.name  # `span_stages` has theirs
+)
 DERIVED = {
     "steps": (_SQL["steps"].format(Stage=Stage),),
     "stages": (_SQL["stages"],),
@@ -51,12 +57,14 @@ DERIVED = {
     "captured": (_SQL["captured"].format(Part=Part),),
     "grouped_trajectories": (_SQL["grouped"],),
     "raw_grouped_trajectories": (_SQL["raw_grouped"],),
-    "signals": (ids.SIGNALS,),
+    "signals": (_SQL["signals"],),
     "sample_lives": tuple(_SQL["lives"]),
     "told_uses": (_SQL["told_uses"],),
-    "sample_rewards": (ids.SAMPLE_REWARDS,),
+    **{name: (made,) for name, made in ids.OF_REWARDS.items()},
     "sample_verdicts": (_SQL["verdicts"],),
+    "early_uses": (_SQL["early_uses"],),
     "span_stages": (_SQL["span_stages"],),
+    "event_rows": (f"create or replace table event_rows as {_EVENT_ROWS}",),
     "sync_rows": (_SQL["sync_rows"],),
 }
 """Statements that make tables and views of others, by name."""
@@ -123,7 +131,7 @@ class Tables(ABC):
         if table not in ids.TABLES:
             return False
         if self._ids_come_again is None:
-            self._make_for(f"recorded_trajectories recorded_uses {ids.JOB_BEGINS}")
+            self._make_for(f"recorded_trajectories recorded_uses early_uses {ids.JOB_BEGINS}")
             self._ids_come_again = ids.tell_samples_apart(self._database)
         return self._ids_come_again
 

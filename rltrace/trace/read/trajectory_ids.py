@@ -251,7 +251,9 @@ def baseline_query(processes: Iterable[TracedProcess]) -> str:
 _WEIGHTS = f"""weights AS (
     SELECT n.id AS component, weight FROM {WEIGHTS} w JOIN names n ON n.text = w.component)"""
 
-SIGNALS: str = _SQL["signals"].format(weights=_WEIGHTS, given_nan=GIVEN_NAN)
-
-SAMPLE_REWARDS: str = _SQL["sample_rewards"].format(weights=_WEIGHTS)
-"""View: each sample's reward, the sum of its components times their weights (1: none stated)."""
+OF_REWARDS: dict[str, str] = {
+    name: _SQL[name].format(weights=_WEIGHTS, given_nan=GIVEN_NAN)
+    for name in ("judged_rows", "group_signals", "group_samples", "sample_rewards")
+}
+"""Tables and views of rewards. A sample's is the sum of its components times their weights (1: none
+stated)."""

@@ -27,7 +27,6 @@ PHASE_UNIONS: str = _SQL["phase_unions"].format(**_CODES)
 # --- how queries for samples begin. Those that the learner met without an id, or all by ids that
 # nobody generated, are taken to be among those not met by theirs.
 
-GENERATED_SAMPLES: str = _SQL["generated_samples"]
 DECIDED_SAMPLES: str = _SQL["decided_samples"].format(**_CODES)
 TRAINED_SAMPLES: str = _SQL["trained_samples"].format(**_CODES)
 TRAINED_USES: str = _SQL["trained_uses"].format(**_CODES)

@@ -34,7 +34,7 @@ from rltrace.trace.run_dir import (
     write_json,
 )
 from rltrace.trace.safe_text import redacted_facts
-from rltrace.trace.schema import EVENT_TABLES, TABLES
+from rltrace.trace.schema import TABLES
 from rltrace.trace.segment import Row, RowBlock, TableWriter
 
 TYPE_CHECKING = False
@@ -47,7 +47,6 @@ MOST_NAMES = 20_000
 
 MANY_NAMES = "(more names)"
 
-_FIRST_TIMED = 16  # calls of readers, before their cost is told
 _COMPILED = "torch.compile compiled it, and nothing is recorded in there: hook what calls it"
 MOST_PROBLEMS = 20
 _LONGEST_WORD = 60  # characters of a word that is none of the vocabulary's
@@ -91,8 +90,6 @@ class Recorder:
         self._said: set[tuple[str, str]] = set()
         self._failures: set[type[BaseException]] = set()
         self._odd: dict[str, tuple[int, str]] = {}
-        self._readers_ns = self._timed = 0
-        self._tell_timed = _FIRST_TIMED
 
     def name(self, text: str) -> int:
         """The id of a name; a new one is in the names file before it is returned."""
@@ -180,19 +177,6 @@ class Recorder:
         trainings.append({**redacted_facts(fields), "since_ns": monotonic_ns()})
         del trainings[:-MOST_PROBLEMS]
         self.describe(**fields)
-
-    def took(self, cpu_ns: int) -> None:
-        """Counts CPU time of hooks' readers. The process's file is told it ever more rarely, beside
-        the events by then: a report takes as much for each of the others."""
-        self._readers_ns += cpu_ns
-        self._timed += 1
-        if self._timed >= self._tell_timed:
-            self._tell_timed *= 4
-            self._tell_cost()
-
-    def _tell_cost(self) -> None:
-        if events := sum(self.tables[name].rows for name in EVENT_TABLES):
-            self.describe(readers_cpu_ns=self._readers_ns, readers_events=events)
 
     def problem(self, what: str, say: bool = False, **fields: Any) -> bool:
         """Writes down, once each, what was not recorded or hooked, at most `MOST_PROBLEMS` times of
@@ -441,8 +425,6 @@ def _at_exit() -> None:
     it short (the interpreter keeps what it has printed the traceback of)."""
     if _active is None:
         return
-    if _active._timed:
-        _active._tell_cost()
     _active.ended_with_threads()
     if hasattr(sys, "last_value") and not hasattr(sys, "ps1"):
         _active.cut_short(PROCESS_FAILED, os.getpid(), sys.last_value)

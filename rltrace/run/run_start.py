@@ -1,4 +1,4 @@
-"""How a run begins: its directory, cost of recording, environment and agent."""
+"""How a run begins: its directory, environment and agent."""
 
 from __future__ import annotations
 
@@ -6,27 +6,20 @@ import importlib.util
 import os
 import py_compile
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from rltrace import __version__
 from rltrace.adapters import find_adapters
 from rltrace.hooks import boot
 from rltrace.hooks import recorder as recording
-from rltrace.hooks.hook import Call, Hook
 from rltrace.hooks.launch_info import launch
 from rltrace.hooks.node_setup import spawn_agent
 from rltrace.hooks.null_api import Idle
-from rltrace.hooks.patch.call_observer import Observer
-from rltrace.hooks.patch.wrapping import wrap
 from rltrace.hooks.probe.delays import Design
-from rltrace.hooks.sample_api import identify
 from rltrace.plugins import REPLACEMENTS
 from rltrace.run.run_folders import keep_command, launch_path, place, why_unsafe
 from rltrace.trace import launcher_ranks
@@ -78,8 +71,6 @@ def _made(path: Path, command: list[str], settings: dict[str, Any], more: dict[s
     """Whether the run was made there; False: another was. Errors: OSError."""
     compile_traced_modules()
     settings |= {"adapters": find_adapters(), "cores": len(os.sched_getaffinity(0))}
-    if "event_cost_ns" not in settings:
-        settings |= recording_costs()
     with suppress(RunExistsError):
         create_run(str(path), command, settings, __version__, **more)
         with suppress(OSError):  # then `rltrace experiment` asks for it
@@ -125,64 +116,6 @@ def compile_traced_modules() -> None:
             cached = Path(importlib.util.cache_from_source(str(source)))
             if not cached.exists() or cached.stat().st_mtime < source.stat().st_mtime:
                 py_compile.compile(str(source), doraise=True)
-
-
-# What recording costs here is measured before the job begins, so that every report can state its
-# own cost: events x this / wall time (the idea of RL-Scope, MLSys 2021, section 3.4).
-
-_CALLS, _ROUNDS = 1000, 5
-
-
-def recording_costs() -> dict[str, int]:
-    """CPU nanoseconds of a span (`event_cost_ns`) and a row (`row_cost_ns`), as a hooked job pays
-    for them: medians of a few rounds in a temporary run, about 30 ms in all. Empty where this
-    process records already. Errors: OSError."""
-    if recording.active() is not None:
-        return {}
-    folder = tempfile.mkdtemp(prefix="rltrace-")
-    try:
-        create_run(folder, [], {}, "")
-        recording.start(folder)
-        return {
-            "event_cost_ns": _cpu_ns(Hook("calibration:span", "other")),
-            "row_cost_ns": _cpu_ns(Hook("calibration:row", before=_begin, after=_complete)),
-        }
-    finally:
-        recording.stop()
-        for path, _, files in os.walk(folder, topdown=False):
-            for name in files:  # `rmtree` needs a descriptor for each level, and none may be left
-                os.unlink(os.path.join(path, name))
-            os.rmdir(path)
-
-
-def _begin(call: Call) -> None:
-    call.state = call.recorder.append(
-        "trajectories",
-        start_ns=call.start_ns,
-        trajectory=identify(call.argument("sample")),
-        first_version=1,
-        prompt_tokens=1,
-        turns=1,
-    )
-
-
-def _complete(call: Call) -> None:
-    call.state.set(end_ns=call.end_ns, last_version=1, response_tokens=1, finish=0)
-
-
-def _cpu_ns(hook: Hook) -> int:
-    def function(sample: str) -> None:
-        del sample
-
-    hooked = wrap(function, Observer(hook))
-    return round(median(_round(hooked) - _round(function) for _ in range(_ROUNDS)) / _CALLS)
-
-
-def _round(function: Callable[[str], None]) -> int:
-    before = time.thread_time_ns()
-    for _ in range(_CALLS):
-        function("12/3/4")
-    return time.thread_time_ns() - before
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,13 @@ import pytest
 
 import rltrace
 from benchmarks.synthetic.truth import Truth, known_job
-from rltrace.analysis.figures.coverage import DEFAULT_COSTS_NS, TOKEN_COST_NS, OwnCost, own_cost
+from rltrace.analysis.figures.coverage import (
+    ROW_COST_NS,
+    SPAN_COST_NS,
+    TOKEN_COST_NS,
+    OwnCost,
+    own_cost,
+)
 from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.trajectories.tail import SHARES, Tail, distributions, tail
 from rltrace.testing import at, process, run_of
@@ -99,31 +105,28 @@ def cost_of(run: Run) -> OwnCost:
     return own_cost(run, read_activity(run), at(10))
 
 
-def test_own_cost_is_events_times_the_calibrated_cost_over_wall_time(tmp_path: Path) -> None:
+def test_own_cost_is_events_times_a_usual_cost_over_wall_time(tmp_path: Path) -> None:
     worker = process("worker", *((Stage.TRAIN, n, n + 0.5) for n in range(10)))
     rows(worker, "uses", time_s=[1.0, 2.0], trajectory=[1, 2])
-    costs = {"event_cost_ns": 500, "row_cost_ns": 2000}
-    found = cost_of(run_of(tmp_path, worker, settings=costs))
-    assert (found.events, found.processes, found.calibrated) == (12, 1, True)
-    assert found.share == found.worst_share == pytest.approx((10 * 500e-9 + 2 * 2000e-9) / 10)
-    assert found.event_cost_ns == pytest.approx(9000 / 12)
-    found = cost_of(run_of(tmp_path / "other", worker))
-    assert not found.calibrated
-    span_ns, row_ns = DEFAULT_COSTS_NS
-    assert found.share == pytest.approx((10 * span_ns + 2 * row_ns) * 1e-9 / 10)
+    found = cost_of(run_of(tmp_path, worker))
+    cost_ns = 10 * SPAN_COST_NS + 2 * ROW_COST_NS
+    assert (found.events, found.processes, found.calibrated) == (12, 1, False)
+    assert found.share == found.worst_share == pytest.approx(cost_ns * 1e-9 / 10)
+    assert found.event_cost_ns == pytest.approx(cost_ns / 12)
 
 
-def test_what_a_process_has_timed_of_its_readers_stands_for_its_rows(tmp_path: Path) -> None:
+def test_what_a_process_has_timed_of_its_calls_stands_for_its_rows(tmp_path: Path) -> None:
     """Told amid the run, when there were 4 events of the 12; each role's dearest process counts."""
     spans = [(Stage.TRAIN, n, n + 0.5) for n in range(10)]
     workers = [
         rows(process(role, *spans, rank=rank), "uses", time_s=[1.0, 2.0], trajectory=[1, 2])
         for rank, role in enumerate(("rollout", "rollout", "learner"))
     ]
-    made = run_of(tmp_path, *workers, settings={"event_cost_ns": 500, "row_cost_ns": 2000})
     timed = {"readers_cpu_ns": 40_000_000, "readers_events": 4}
-    found = cost_of(stating(made, timed))
-    of_one = {"rollout": 10 * 500e-9 + 0.12, "learner": 10 * 500e-9 + 2 * 2000e-9}
+    found = cost_of(stating(run_of(tmp_path, *workers), timed))
+    spans_s = 10 * SPAN_COST_NS * 1e-9
+    of_one = {"rollout": spans_s + 0.12, "learner": spans_s + 2 * ROW_COST_NS * 1e-9}
+    assert found.calibrated
     assert found.cpu_s == pytest.approx(sum(of_one.values()))
     assert found.share == pytest.approx(sum(of_one.values()) / 10)
     assert found.worst_share == pytest.approx(of_one["rollout"] / 10)
@@ -132,16 +135,15 @@ def test_what_a_process_has_timed_of_its_readers_stands_for_its_rows(tmp_path: P
 def test_captured_tokens_have_their_part_in_own_cost(tmp_path: Path) -> None:
     had = {"prompt_tokens": [100, 300], "response_tokens": [10, -1]}
     worker = rows(process("worker"), "trajectories", start_s=[1.0, 2.0], **had)
-    costs = {"event_cost_ns": 500, "row_cost_ns": 2000}
-    none = run_of(tmp_path / "none", worker, settings={**costs, "capture_tokens": True})
+    none = run_of(tmp_path / "none", worker, settings={"capture_tokens": True})
     assert cost_of(none).tokens == 0
     rows(
         worker, "captured_tokens", start_s=1.0, trajectory=1, part=[0, 1], position=0, token=[5, 6]
     )
-    run = run_of(tmp_path, worker, settings={**costs, "capture_tokens": True})
+    run = run_of(tmp_path, worker, settings={"capture_tokens": True})
     found = cost_of(run)
     assert (found.events, found.tokens) == (2, 2)
-    assert found.share == pytest.approx((2 * 2000 + 2 * TOKEN_COST_NS) * 1e-9 / 10)
+    assert found.share == pytest.approx((2 * ROW_COST_NS + 2 * TOKEN_COST_NS) * 1e-9 / 10)
     compact(run)
     assert cost_of(rltrace.open_run(run.path)) == found
 

@@ -386,9 +386,8 @@ def test_recursion_reaches_as_deep_as_without_us(recorder: Recorder) -> None:
 
 
 def test_a_process_tells_what_its_readers_cost(patched: Any, recorder: Recorder) -> None:
-    """Beside the events by then: at first of each call, then of one in some, which counts for as
-    many; the first may import, and does not count."""
-    each_ns = 200_000
+    """Beside the events by then. Of some calls, which count for those between them, too."""
+    each_ns = 50_000
 
     def reads(call: Call) -> None:
         until_ns = time.thread_time_ns() + each_ns
@@ -396,15 +395,14 @@ def test_a_process_tells_what_its_readers_cost(patched: Any, recorder: Recorder)
             pass
 
     patched(Target, "method", after=reads)
-    told = {}
-    for calls in range(1, 101):
+    found = {}
+    for calls in range(1, 601):
         Target().method(1)
-        for path in Path(recorder.run_dir).glob("process/*"):
-            facts = json.loads(path.read_text())
-            told.setdefault(facts.get("readers_events"), (calls, facts.get("readers_cpu_ns")))
-    (at_first, first_ns), (later, later_ns) = [
-        told[events] for events in sorted(told.keys() - {None})
-    ]
-    assert sorted(told.keys() - {None}) == [at_first, later]
-    assert first_ns >= (at_first - 1) * each_ns
-    assert later_ns >= first_ns + (later - at_first) * each_ns
+        (file,) = Path(recorder.run_dir).glob("process/*")
+        told = json.loads(file.read_text())
+        if "readers_events" in told:
+            found.setdefault(told["readers_events"], (calls, told["readers_cpu_ns"]))
+    assert len(found) == 2
+    for events, (calls, cpu_ns) in found.items():
+        assert events == calls
+        assert cpu_ns >= calls / 2 * each_ns  # the first is not timed, and the last is amid a round

@@ -258,10 +258,10 @@ def holds_token_ids(run: OpenedRun) -> bool | None:
     return False if (run.meta.get("settings") or {}).get(run_dir.CAPTURE_TOKENS) is True else None
 
 
-DEFAULT_COSTS_NS = (1000.0, 4000.0)
-"""CPU time of a span and of another row, each recorded through a hook, where the run states none
-(`settings["event_cost_ns"]` and `["row_cost_ns"]`, calibrated when it was started)."""
-TOKEN_COST_NS = 200.0  # of a captured token, where the process has not timed what captured it
+SPAN_COST_NS, ROW_COST_NS, TOKEN_COST_NS = 2000.0, 10_000.0, 200.0
+"""Usual CPU time in a job, where our code is cold: of a span, and of another row or a captured
+token where the process has not timed the calls that its hooks read: one that has tells in its file
+what they took, and of how many events (`benchmarks.overhead` holds the sum against a job)."""
 
 
 @dataclass(frozen=True)
@@ -290,18 +290,17 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
         if process.role == AGENT or run.meta.get("imported"):
             for counts in (spans, rows, tokens):
                 counts.pop(process.number, None)
-    settings = run.meta.get("settings") or {}
-    stated = [settings.get(f"{what}_cost_ns") for what in ("event", "row")]
-    costs = [float(s) for s in stated if isinstance(s, int | float) and s > 0]
-    calibrated = len(costs) == len(stated)
-    span_ns, row_ns = costs if calibrated else DEFAULT_COSTS_NS
-    events = spans + rows
-    cost_ns = {p: spans[p] * span_ns + rows[p] * row_ns + tokens[p] * TOKEN_COST_NS for p in events}
-    for process in run.processes:  # those that have timed their readers, which store the rows
+    events, calibrated, cost_ns = spans + rows, False, dict[int, float]()
+    for process in run.processes:
         number, told = process.number, process.facts
         then, took_ns = told.get("readers_events") or 0, told.get("readers_cpu_ns") or 0
-        if number in events and then > 0 and took_ns > 0:
-            cost_ns[number] = spans[number] * span_ns + took_ns * events[number] / then
+        if number in events:
+            cost_ns[number] = spans[number] * SPAN_COST_NS
+            if then > 0 and took_ns > 0:
+                calibrated = True
+                cost_ns[number] += took_ns * events[number] / then
+            else:
+                cost_ns[number] += rows[number] * ROW_COST_NS + tokens[number] * TOKEN_COST_NS
     wall_ns = {
         process.number: recorded_until_ns - max(process.start_ns, run.since_ns)
         for process in run.processes
@@ -317,7 +316,7 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
     return OwnCost(
         events=count,
         processes=len(events),
-        event_cost_ns=sum(cost_ns.values()) / count if count else span_ns,
+        event_cost_ns=sum(cost_ns.values()) / count if count else SPAN_COST_NS,
         calibrated=calibrated,
         cpu_s=cpu_ns / 1e9,
         share=cpu_ns / max(wall_ns[p] for p in shares) if shares else float("nan"),

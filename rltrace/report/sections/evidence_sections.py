@@ -69,7 +69,7 @@ def _problem_lines(seen: Coverage) -> Iterator[str]:
 def _own_cost(cost: OwnCost) -> str:
     if not cost.events:
         return "Tracing cost: no event was recorded."
-    source = "measured here" if cost.calibrated else "a usual value"
+    source = "measured in the job" if cost.calibrated else "a usual value"
     events = units.plural(cost.events, "event")
     text = f"Tracing cost: {events} × {cost.event_cost_ns:,.0f} ns"
     if cost.tokens:

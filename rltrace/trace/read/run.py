@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rltrace.trace.read.processes import TracedProcess
 
 _ROWS_OF_THREAD = 2_000_000  # another thread has to find more work than it makes
+SPILLED: list[str] = []  # where this process's databases write what memory has no room for
 
 
 def open_run(path: str | Path) -> OpenedRun:
@@ -259,7 +260,8 @@ class OpenedRun(Tables):
         threads = min(os.cpu_count() or 1, 1 + self._stored.about_rows() // _ROWS_OF_THREAD)
         database = duckdb.connect(config={"threads": threads, **bounds.of_duckdb()})
         # What spills goes where queries can read (`lock`): a name that leads nowhere else.
-        database.execute(f"SET temp_directory = '.tmp-{os.urandom(8).hex()}'")
+        SPILLED.append(f".tmp-{os.urandom(8).hex()}")
+        database.execute(f"SET temp_directory = '{SPILLED[-1]}'")
         database.execute("SET enable_progress_bar = false")  # it goes to where the answer goes
         with suppress(duckdb.Error):  # what a question of a long run has freed is given back soon
             database.execute("SET allocator_background_threads = true")

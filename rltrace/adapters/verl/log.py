@@ -17,6 +17,7 @@ UNKNOWN = "unknown trainer"
 _TIMING = "timing_s/"
 _GEN, _REWARD, _UPDATE = (f"{_TIMING}{name}" for name in ("gen", "reward", "update_weights"))
 _STEP = f"{_TIMING}step"
+_WAITED = f"{_TIMING}wait_prev_gen"
 _SYNC, _SWITCH = f"{_TIMING}sync_rollout_weights", f"{_TIMING}switch_to_trainer"
 _PARAM_SYNC, _SAVE = f"{_TIMING}timing_s/param_sync", f"{_TIMING}save_checkpoint"
 _LAGS = (
@@ -42,7 +43,8 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
     gens, rewards = times_of(records, _GEN), times_of(records, _REWARD)
     is_polled = (is_v1 or trainer.trainer == UNKNOWN) and not is_aside and bool(gens)
     if is_aside:
-        unknown["rollout"] = "gen is how long the trainer waited for samples"
+        waited = (_WAITED if has(records, _WAITED) else _GEN).removeprefix(_TIMING)
+        unknown["rollout"] = f"{waited} is how long the trainer waited for samples"
     elif is_polled and median(gens) < _POLL_IS_SMALL * _POLL_S:
         unknown["rollout"] = f"gen is short beside the {_POLL_S:g} s poll that ends it"
     if "rollout" in unknown:
@@ -79,8 +81,9 @@ def _trainer(records: list[LogRecord], settings: Mapping[str, str]) -> tuple[Tol
     mode = settings.get("trainer_mode", "")
     if has(records, _PARAM_SYNC, "fully_async/*"):
         return Told(FULLY_ASYNC, "async"), True, True
-    if has(records, _SYNC, f"{_TIMING}generate_async"):
-        return Told(ONE_STEP_OFF, "one-step-off"), True, True
+    if has(records, _SYNC, _WAITED, f"{_TIMING}generate_async"):
+        version = "0.6.1 or older" if has(records, _WAITED) else ""
+        return Told(ONE_STEP_OFF, "one-step-off", version), True, True
     if lag or (mode and settings.get("use_v1") == "True"):
         if not mode and has(records, _SWITCH):
             mode = "separate_async"  # the only one with engines that change sides
@@ -89,7 +92,7 @@ def _trainer(records: list[LogRecord], settings: Mapping[str, str]) -> tuple[Tol
         return Told(name, _PLACEMENTS.get(mode, ""), "0.9 or later"), is_aside, False
     if has(records, f"{_TIMING}agent_loop/*", f"{_TIMING}generation_timing/*"):
         if not has(records, _UPDATE):
-            version = "0.7.0" if has(records, "perf/mfu/actor_infer") else "0.6 or older"
+            version = "0.7.0" if has(records, "perf/mfu/actor_infer") else "0.6.1 or older"
             return Told(LEGACY, "colocated", version), False, True
         newer = has(records, f"{_TIMING}agent_loop/compute_score/mean")
         version = "0.8 or later" if newer else "0.7 or later"

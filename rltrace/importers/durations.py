@@ -31,11 +31,6 @@ from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
 
 
-def read_durations(log: Log, framework: str) -> ImportedRun:
-    """The run that a framework's log tells of. Errors: `RltraceError` where it holds none."""
-    return lay_out(log, Scheme(framework, table_of(framework)))
-
-
 @dataclass(frozen=True)
 class Scheme:
     """How a framework logs: its name and its table."""
@@ -58,8 +53,8 @@ class Scheme:
             part: {**own.get(part, {}), **self.table.get(part, {})}
             for part in ("inside", "aside", "after", "holds", "unknown", "figures")
         }
-        merged["previous"] = own.get("previous", False)
-        found = Told(own.get("name", ""), own.get("placement", ""), **merged)
+        merged |= {part: own[part] for part in ("placement", "version", "previous") if part in own}
+        found = Told(own.get("name", ""), **merged)
         tell = code_of(self.framework, "tell")
         found = found if tell is None else tell(found, records, settings)
         if found.trainer and not found.placement and (said := settings.get("colocated")):
@@ -79,8 +74,9 @@ def _is_told(trainer: Mapping[str, Any], records: list[LogRecord]) -> bool:
     return wanted and not has(records, *trainer.get("without", ()))
 
 
-def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
-    """The run that a log tells of. Errors: `RltraceError` when it is no log of the framework's."""
+def read_durations(log: Log, framework: str) -> ImportedRun:
+    """The run that a framework's log tells of. Errors: `RltraceError` where it is none."""
+    scheme = Scheme(framework, table_of(framework))
     own_names = code_of(scheme.framework, "records")
     found = log.records if own_names is None else own_names(log.records, log.settings)
     if [record.step for record in found] != [record.step for record in log.records]:
@@ -153,9 +149,7 @@ def _last_attempts(
     return kept, again
 
 
-_DIFFERENCE = (
-    "generation with scoring is how much longer the steps are that generate than those that do not"
-)
+_DIFFERENCE = "generation with scoring is how much longer steps that generate are than others"
 
 
 def _by_difference(

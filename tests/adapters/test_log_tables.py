@@ -23,8 +23,8 @@ KNOWN = {
 }
 SHAPES = {"items", "dict", "lines", "rows", "timers"}
 STAGES = {stage.name.lower() for stage in Stage}
-OF_TRAINER = {"with", "without", "longer", "name", "placement", "previous", "inside", "aside",
-              "after", "holds", "unknown", "figures"}  # fmt: skip
+OF_TRAINER = {"with", "without", "longer", "name", "placement", "version", "previous", "inside",
+              "aside", "after", "holds", "unknown", "figures"}  # fmt: skip
 
 
 @pytest.fixture(params=sorted(log_tables()))

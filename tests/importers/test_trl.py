@@ -229,10 +229,11 @@ END = str({"train_runtime": 160.4, "train_steps_per_second": 0.25, "epoch": 0.2}
         ("", (0.05, 0.1, 0.15, 0.2), END, range(1, 41)),
         ("logging_steps: 10", (0.005, 0.05, 0.1, 0.15), "", range(1, 31)),
         ("'logging_steps': 5,", (2.51, 2.53, 2.54, 2.56, 2.57), "", range(831, 856)),
+        ("logging_steps=10", (0.0, 0.0, 0.01, 0.01, 0.02), "", range(1, 51)),
         ("logging_steps=0.1", (0.05, 0.1, 0.15), "", range(1, 4)),
         ("", (0.05, 0.1, 0.15), "", range(1, 4)),
     ],
-    ids=["stated", "summed up", "and the first", "resumed, rounded", "a share", "unknown"],
+    ids=["stated", "summed up", "and the first", "resumed, rounded", "short", "a share", "unknown"],
 )
 def test_epochs_tell_the_steps_of_a_console_without_a_bar(
     tmp_path: Path, before: str, epochs: tuple[float, ...], after: str, made: range

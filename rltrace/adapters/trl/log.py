@@ -61,20 +61,16 @@ def _by_epoch(every: list[LogRecord], settings: Mapping[str, str]) -> tuple[list
     stated = int(settings.get(_LOGGING_STEPS, 0))
     told = [one for one in every if _EPOCH in one.metrics and _is_of_training(one)]
     at = {record.step: record.metrics[_EPOCH] for record in told if ELAPSED_S not in record.metrics}
-    gaps = [b - a for a, b in itertools.pairwise(at.values()) if b > a]
-    if list(at) != list(range(1, len(told) + 1)) or not gaps:
+    gaps = [b - a for a, b in itertools.pairwise(at.values()) if b >= a]
+    if list(at) != list(range(1, len(told) + 1)) or not any(gaps):
         return every, stated or 1
     first = at[1]
-    gap = mean(gaps[2 * first < gaps[0] :] or gaps)  # without that from the first step, if logged
-    total, end = (
-        math.prod(float(settings.get(name, 0)) for name in _ALL_STEPS),
-        settings.get(_EPOCH),
-    )
-    stated = stated or max(1, round(total * gap / float(end)) if end else 1)
-    # Epochs are rounded: one is known from the first, which is known from the begin.
-    entries = {n: round(first / gap) + round((epoch - first) / gap) for n, epoch in at.items()}
-    steps = {counted: max(1, stated * entry) for counted, entry in entries.items()}
-    return [replace(one, step=steps.get(one.step, one.step)) for one in every], stated
+    gap = mean(gaps[0 < 2 * first < gaps[0] :] or gaps)  # but for that from the very first step
+    if not stated and (end := float(settings.get(_EPOCH, 0))):
+        stated = round(math.prod(float(settings.get(name, 0)) for name in _ALL_STEPS) * gap / end)
+    before = (round(first / gap) or first == 0) - 1  # entries; a small epoch is rounded to 0
+    steps = {n: max(1, stated * (before + n)) for n in at} if stated else {}
+    return [replace(one, step=steps.get(one.step, one.step)) for one in every], stated or 1
 
 
 def _with_steps(found: Iterable[LogRecord], stated: int) -> list[LogRecord]:

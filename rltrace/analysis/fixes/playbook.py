@@ -107,14 +107,14 @@ class FrameworkSetting:
         program, versions = self.program, self.versions
         for before, names in self.older:
             if satisfies(version, f"<{before}"):
-                option = names.get(option, option)
-                program = names.get(program, program)
-                needs = {names.get(key, key): value for key, value in needs.items()}
-                exactly = {names.get(key, key): value for key, value in exactly.items()}
+                option, program = (names.get(one, one) for one in (option, program))
+                needs, exactly = (
+                    {names.get(k, k): v for k, v in a.items()} for a in (needs, exactly)
+                )
             elif not names.keys().isdisjoint((option, program, *needs, *exactly)):
                 versions = f">={before}"
-        names = {"option": option, "program": program, "versions": versions}
-        return replace(self, **names, needs=needs, exactly=exactly)
+        named = replace(self, option=option, needs=needs, exactly=exactly, program=program)
+        return replace(named, versions=versions)
 
 
 @cache

@@ -14,7 +14,7 @@ KEYS = {
     *("framework", "name", "marks", "like", "only_rl", "console", "labels", "epochs", "older"),
     *("step", "numbers", "cut", "prefix", "complete", "rest", "beside", "sums", "history"),
     *("inside", "after", "aside", "waits_for", "holds", "unknown", "figures", "known"),
-    *("settings", "spans", "objects", "trainers", "learner"),
+    *("settings", "spans", "objects", "trainers", "learner", "of_sum", "of_clock"),
 }
 TIMERS = ("inside", "after", "aside")
 KNOWN = {

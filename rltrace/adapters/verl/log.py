@@ -14,14 +14,11 @@ from rltrace.adapters.log_table import LogRecord, Told, has, times_of
 V1, UNKNOWN = "V1", "unknown trainer"
 
 _TIMING = "timing_s/"
-_GEN, _REWARD, _UPDATE = (f"{_TIMING}{name}" for name in ("gen", "reward", "update_weights"))
-_STEP, _WAITED = f"{_TIMING}step", f"{_TIMING}wait_prev_gen"
-_SYNC, _SWITCH = f"{_TIMING}sync_rollout_weights", f"{_TIMING}switch_to_trainer"
-_PARAM_SYNC, _SAVE = f"{_TIMING}timing_s/param_sync", f"{_TIMING}save_checkpoint"
-_LAGS = (
-    "training/off_policy/trajectory_staleness/max",
-    "training/off_policy/trajectory_staleness_worst/max",
-)
+_GEN, _REWARD, _STEP = (f"{_TIMING}{name}" for name in ("gen", "reward", "step"))
+_UPDATE, _SYNC = f"{_TIMING}update_weights", f"{_TIMING}sync_rollout_weights"
+_SWITCH, _SAVE = f"{_TIMING}switch_to_trainer", f"{_TIMING}save_checkpoint"
+_WAITED = f"{_TIMING}wait_prev_gen"
+_LAG = "training/off_policy/trajectory_staleness"
 _APART = ("one-step-off", "async")  # placements in which other processes generate
 _PLACEMENTS = {"sync": "colocated", "colocate_async": "colocated", "separate_async": "async"}
 _POLL_S = 2.0
@@ -51,44 +48,36 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
     if is_polled:
         known = "" if is_v1 else "if the V1 trainer or 0.8's main_ppo_sync wrote it, "
         figures[_GEN] = f"{known}ended by a poll, so up to {_POLL_S:g} s too long each time"
-    if not rewards or max(rewards) < _NO_SCORING_S:
-        unknown["reward"] = "verl scores while it generates"
-        if rewards:
-            del inside[_REWARD]
-            aside = "" if is_v1 else " (or within adv, where launch_reward_fn_async is on)"
-            most = f"at most {1e6 * max(rewards):.0f} µs"
-            figures[_REWARD] = f"{most}: only the collecting of scores{aside}"
+    if rewards and max(rewards) < _NO_SCORING_S:
+        del inside[_REWARD]
+        aside = "" if is_v1 else " (or within adv, where launch_reward_fn_async is on)"
+        most = f"at most {1e6 * max(rewards):.0f} µs"
+        figures[_REWARD] = f"{most}: only the collecting of scores{aside}"
     if times_of(records, _SYNC):
         del inside[_UPDATE]  # the one runs within the other
-    if not has(records, _UPDATE, _SYNC, _PARAM_SYNC):
-        unknown["sync"] = "weights move within gen (verl 0.6)"
-    if not has(records, _SWITCH):
-        unknown["switch"] = "engines wake and sleep within other timers"
     if is_v1 or trainer.trainer == UNKNOWN:
-        starts = "the first step holds the start of the agent loops, which no timer shows"
-        figures[_STEP] = starts
+        figures[_STEP] = "the first step holds the start of the agent loops: no timer shows it"
     if saves_after and not is_v1:
         after = {_SAVE: inside.pop(_SAVE), **after}
     inside |= {name: after.pop(name) for name in [*after] if _is_within(records, inside, name)}
     return replace(trainer, inside=inside, after=after, unknown=unknown, figures=figures)
 
 
-def _trainer(
-    told: Told, records: list[LogRecord], settings: Mapping[str, str]
-) -> tuple[Told, bool]:
+def _trainer(told: Told, records: list[LogRecord], said: Mapping[str, str]) -> tuple[Told, bool]:
     """The same with V1's mode, and whether `gen` is how long the loop waited for what other
     processes generate."""
     if told.placement in _APART:
         return told, True
-    mode = settings.get("trainer_mode", "")
-    if told.trainer == V1 or (mode and settings.get("use_v1") == "True"):
+    mode = said.get("trainer_mode", "")
+    if told.trainer == V1 or (mode and said.get("use_v1") == "True"):
         if not mode and has(records, _SWITCH):
             mode = "separate_async"  # the only one with engines that change sides
-        lags = any(record.metrics.get(name, 0) > 0 for record in records for name in _LAGS)
+        read = (reading for record in records for reading in record.metrics.items())
+        lags = any(value > 0 for name, value in read if name.startswith(_LAG))
         name, placement = f"{V1} {mode}".strip(), _PLACEMENTS.get(mode, "")
         found = replace(told, trainer=name, placement=placement, version="0.9 or later")
         return found, mode == "separate_async" or (not mode and lags)
-    if told.trainer == UNKNOWN and "program" in settings:
+    if told.trainer == UNKNOWN and "program" in said:
         told = replace(told, placement="colocated")
     return told, False
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.importers.logs import report
+from rltrace.testing.inside.importers import read_run
+from rltrace.testing.inside.trace import Stage
+from tests.importers.logs import report, written
 
 
 def options(folder: Path, *lines: str) -> dict[str, tuple[str, str]]:
@@ -57,3 +59,13 @@ def test_overlap_is_another_program_and_that_of_the_version(tmp_path: Path) -> N
     assert found["any"][0].endswith("(verl: from 0.9)")
     assert main in found["any"][1]
     assert "from 0.7" in found["any"][1]
+
+
+@pytest.mark.parametrize(
+    ("said", "waits"), [("verl==0.4.1", False), ("verl==0.9.1", True), ("", True)]
+)
+def test_a_poll_ends_generation_only_where_the_version_has_one(
+    tmp_path: Path, said: str, waits: bool
+) -> None:
+    run = read_run(written(tmp_path, said, *older(10.0, 60.0)))
+    assert [one.stage is Stage.WAIT for one in run.steps[0].inside if one.name == "gen"] == [waits]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from statistics import median
 
 from rltrace.adapters.log_table import LogRecord, Told, has, times_of
+from rltrace.trace.read.framework_figure import ANY_VERSION, may_satisfy
 
 V1, UNKNOWN = "V1", "unknown trainer"
 
@@ -35,9 +36,10 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
     trainer, is_aside = _trainer(told, records, settings)
     inside, unknown = dict(told.inside), dict(told.unknown)
     figures, after = dict(told.figures), dict(told.after)
-    is_v1 = trainer.trainer.startswith(V1)
+    is_v1, version = trainer.trainer.startswith(V1), settings.get("verl_version", ANY_VERSION)
+    may_be_v1 = is_v1 or (trainer.trainer == UNKNOWN and may_satisfy(version, ">=0.8"))
     gens, rewards = times_of(records, _GEN), times_of(records, _REWARD)
-    is_polled = (is_v1 or trainer.trainer == UNKNOWN) and not is_aside and bool(gens)
+    is_polled = may_be_v1 and not is_aside and bool(gens)
     if is_aside:
         waited = (_WAITED if has(records, _WAITED) else _GEN).removeprefix(_TIMING)
         unknown["rollout"] = f"{waited} is how long the trainer waited for samples"
@@ -55,7 +57,7 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
         figures[_REWARD] = f"{most}: only the collecting of scores{aside}"
     if times_of(records, _SYNC):
         del inside[_UPDATE]  # the one runs within the other
-    if is_v1 or trainer.trainer == UNKNOWN:
+    if may_be_v1:
         figures[_STEP] = "the first step holds the start of the agent loops: no timer shows it"
     if saves_after and not is_v1:
         after = {_SAVE: inside.pop(_SAVE), **after}

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -21,16 +22,13 @@ from rltrace.adapters.log_table import (
     table_of,
     whole,
 )
+from rltrace.analysis.timeline.steps import warmup_by_margin
+from rltrace.importers.formats.json_lines import COUNTED
 from rltrace.importers.log_detection import check_framework, is_of
 from rltrace.importers.log_records import Log, counted, first_of, joined
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
-
-
-def read_durations(log: Log, framework: str) -> ImportedRun:
-    """The run that a framework's log tells of. Errors: `RltraceError` where it holds none."""
-    return lay_out(log, Scheme(framework, table_of(framework)))
 
 
 @dataclass(frozen=True)
@@ -55,13 +53,13 @@ class Scheme:
             part: {**own.get(part, {}), **self.table.get(part, {})}
             for part in ("inside", "aside", "after", "holds", "unknown", "figures")
         }
-        merged["previous"] = own.get("previous", False)
-        found = Told(own.get("name", ""), own.get("placement", ""), **merged)
+        merged |= {part: own[part] for part in ("placement", "version", "previous") if part in own}
+        found = Told(own.get("name", ""), **merged)
         tell = code_of(self.framework, "tell")
         found = found if tell is None else tell(found, records, settings)
         if found.trainer and not found.placement and (said := settings.get("colocated")):
             found = replace(found, placement="disaggregated" if said == "False" else "colocated")
-        return found
+        return replace(found, version=settings.get(f"{self.framework}_version", found.version))
 
 
 def _is_told(trainer: Mapping[str, Any], records: list[LogRecord]) -> bool:
@@ -76,10 +74,13 @@ def _is_told(trainer: Mapping[str, Any], records: list[LogRecord]) -> bool:
     return wanted and not has(records, *trainer.get("without", ()))
 
 
-def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
-    """The run that a log tells of. Errors: `RltraceError` when it is no log of the framework's."""
+def read_durations(log: Log, framework: str) -> ImportedRun:
+    """The run that a framework's log tells of. Errors: `RltraceError` where it is none."""
+    scheme = Scheme(framework, table_of(framework))
     own_names = code_of(scheme.framework, "records")
     found = log.records if own_names is None else own_names(log.records, log.settings)
+    if [record.step for record in found] != [record.step for record in log.records]:
+        log = replace(log, notes=tuple(note for note in log.notes if note != COUNTED))
     records, again = _last_attempts(joined(_numbered(found, scheme.table))[0], scheme.table)
     if all(is_beside(record.readings, scheme.table) for record in records):
         missing = f"{log.path} holds no metrics of {scheme.name}: no numbers of a step"
@@ -102,11 +103,11 @@ def lay_out(log: Log, scheme: Scheme) -> ImportedRun:
         )
     lengths = _lengths(records, scheme, told)
     some = any(length is not None for length in lengths)  # else all are laid out by their parts
-    steps = tuple(
-        step
+    every = [
+        _repeated(_step(record, length, told, scheme, some), record.steps)
         for record, length in zip(records, lengths, strict=True)
-        for step in _repeated(_step(record, length, told, scheme, some), record.steps)
-    )
+    ]
+    steps = tuple(chain(*every)) if again else _with_slow_start(every)
     generates = code_of(scheme.framework, "generating")
     generating = () if generates is None or told.placement == "async" else generates(records)
     differ = _by_difference(steps, generating, scheme.table)
@@ -148,9 +149,7 @@ def _last_attempts(
     return kept, again
 
 
-_DIFFERENCE = (
-    "generation with scoring is how much longer the steps are that generate than those that do not"
-)
+_DIFFERENCE = "generation with scoring is how much longer steps that generate are than others"
 
 
 def _by_difference(
@@ -189,14 +188,30 @@ def _usual_steps(records: Iterable[LogRecord]) -> int:
     return found.most_common(1)[0][0] if found else 1
 
 
-def _repeated(step: ImportedStep, times: int) -> list[ImportedStep]:
-    """The steps that one stands for: all as long as it, and its readings at the last."""
+def _repeated(step: ImportedStep, times: int, usual: float = 1.0) -> list[ImportedStep]:
+    """The steps that one stands for, with its readings at the last: all as long as it, or `usual`
+    times that, and the first takes what is left."""
     if step.seconds is None:
         return [step]
-    each_ns = round(1e9 * (step.seconds + sum(part.seconds for part in step.after)))
-    ends = ((n, step.real_ns and max(1, step.real_ns - n * each_ns)) for n in range(times))
-    silent = [replace(step, number=step.number - n, counters={}, real_ns=end) for n, end in ends]
-    return [*silent[:0:-1], step]
+    each_ns = round(1e9 * (usual * step.seconds + sum(part.seconds for part in step.after)))
+    found = []
+    for left in range(times - 1, -1, -1):
+        long = times - (times - 1) * usual if left == times - 1 else usual
+        parts = tuple(replace(part, seconds=long * part.seconds) for part in step.inside)
+        end = step.real_ns and max(1, step.real_ns - left * each_ns)
+        one = replace(step, seconds=long * step.seconds, inside=parts, real_ns=end)
+        found.append(replace(one, number=step.number - left, counters={}) if left else one)
+    return found
+
+
+def _with_slow_start(every: list[list[ImportedStep]]) -> tuple[ImportedStep, ...]:
+    """The steps, in order. Where the first mean alone is longer than usual, its first step was:
+    what is slow at the start of a job, or of what goes on with it, is slow once."""
+    timed = [steps for steps in every if steps[0].seconds is not None]
+    seconds = [step.seconds or 0.0 for steps in timed for step in steps]
+    if timed and 1 < (times := len(timed[0])) == warmup_by_margin(seconds):
+        timed[0][:] = _repeated(timed[0][-1], times, median(seconds[times:]) / seconds[0])
+    return tuple(chain(*every))
 
 
 def _numbered(records: Iterable[LogRecord], table: Mapping[str, Any]) -> Iterator[LogRecord]:

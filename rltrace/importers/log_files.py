@@ -10,13 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rltrace.adapters.log_table import LogRecord
-from rltrace.importers.formats import (
-    console,
-    event_files,
-    json_lines,
-    metric_stores,
-    wandb_files,
-)
+from rltrace.importers.formats import console, event_files, json_lines, metric_stores, wandb_files
 from rltrace.importers.formats.excerpt import read_excerpt
 from rltrace.importers.log_records import (
     LONGEST_LINE,

@@ -101,6 +101,7 @@ def _read(path: Path, framework: str, log: Log | None, job: int | None) -> Impor
     if log is None:
         log = read_log(path, _settings(framework), table.get("like", framework))
     log = _numbered_through(log) if table.get("epochs") else log
+    log = _of_learner(log, {*table_of(framework).get("learner", ())})
     return read_durations(_one_job(log, job, table_of(framework)), framework)
 
 
@@ -138,6 +139,15 @@ def _numbered_through(log: Log) -> Log:
         last = record.step
         records.append(replace(record, step=before + record.step))
     return replace(log, records=tuple(records))
+
+
+def _of_learner(log: Log, names: set[str]) -> Log:
+    """A log into which several processes write with the steps of the learner, which has these
+    metrics: what others say of a step is put to it, but for what both say."""
+    mine = [record for record in log.records if not names.isdisjoint(record.readings)]
+    others = {one.step: one.metrics for one in log.records if names.isdisjoint(one.readings)}
+    whole = [replace(one, metrics=others.get(one.step, {}) | one.metrics) for one in mine]
+    return replace(log, records=tuple(whole)) if mine else log
 
 
 def _one_job(log: Log, job: int | None, table: Mapping[str, Any]) -> Log:

@@ -23,12 +23,7 @@ from rltrace.analysis.figures.coverage import NOT_LOGGED
 from rltrace.analysis.fixes.job_settings import named_configuration, settings_shown
 from rltrace.importers.formats.json_text import Objects
 from rltrace.importers.log_records import Log
-from rltrace.importers.placed_events import (
-    PlacedEvents,
-    ProcessWriter,
-    numbered,
-    write_placed,
-)
+from rltrace.importers.placed_events import PlacedEvents, ProcessWriter, numbered, write_placed
 from rltrace.trace.errors import RltraceError, WrongUsage
 from rltrace.trace.metadata_validation import update_run_json
 from rltrace.trace.read.framework_figure import ANY_VERSION

@@ -22,12 +22,7 @@ from rltrace.analysis.compare import FRESHNESS, GOODPUT, STEP, RunPace, Trial, p
 from rltrace.analysis.compare import UNDECIDED as UNCLEAR
 from rltrace.analysis.figures.devices import framework_of
 from rltrace.analysis.fixes import job_settings
-from rltrace.analysis.fixes.job_settings import (
-    form_of,
-    stated_settings,
-    value_of,
-    with_settings,
-)
+from rltrace.analysis.fixes.job_settings import form_of, stated_settings, value_of, with_settings
 from rltrace.analysis.fixes.options import in_words, is_rule
 from rltrace.analysis.fixes.playbook import WRAP_SYNC
 from rltrace.analysis.stats.confidence_interval import Estimate

@@ -14,7 +14,7 @@ KEYS = {
     *("framework", "name", "marks", "like", "only_rl", "console", "labels", "epochs", "older"),
     *("step", "numbers", "cut", "prefix", "complete", "rest", "beside", "sums", "history"),
     *("inside", "after", "aside", "waits_for", "holds", "unknown", "figures", "known"),
-    *("settings", "spans", "objects", "trainers"),
+    *("settings", "spans", "objects", "trainers", "learner", "of_sum", "of_clock"),
 }
 TIMERS = ("inside", "after", "aside")
 KNOWN = {
@@ -23,8 +23,8 @@ KNOWN = {
 }
 SHAPES = {"items", "dict", "lines", "rows", "timers"}
 STAGES = {stage.name.lower() for stage in Stage}
-OF_TRAINER = {"with", "without", "longer", "name", "placement", "previous", "inside", "aside",
-              "after", "holds", "unknown", "figures"}  # fmt: skip
+OF_TRAINER = {"with", "without", "longer", "name", "placement", "version", "previous", "inside",
+              "aside", "after", "holds", "unknown", "figures"}  # fmt: skip
 
 
 @pytest.fixture(params=sorted(log_tables()))

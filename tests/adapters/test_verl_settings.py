@@ -32,6 +32,8 @@ from tests.adapters.sources import VERL
 needs_hydra = pytest.mark.elsewhere(find_spec("hydra") is None)
 PLUG_INS = {"rltrace": "verl.plugins"}
 """Values that verl has from a plug-in, and how it loads that."""
+RECIPES = {"rollout.nnodes=1": ">=0.8"}
+"""Since when verl's wheels hold what was a recipe beside the package before."""
 
 
 @lru_cache
@@ -52,7 +54,9 @@ def settings(version: str) -> list[dict[str, Any]]:
     for raw, one in zip(settings_file("verl")["setting"], frameworks()["verl"], strict=True):
         made = one.in_version(version)
         needs, config = {**made.needs, **made.only}, made.config or ("ppo_trainer",)
-        found.append({**raw, "option": made.option, "needs": needs, "config": config})
+        there = RECIPES.get(name(raw), raw["versions"])
+        named = {"option": made.option, "needs": needs, "config": config, "versions": there}
+        found.append({**raw, **named})
     return found
 
 

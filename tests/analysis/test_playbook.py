@@ -280,6 +280,7 @@ def test_an_option_of_another_program_is_no_option_of_the_job(tmp_path: Path) ->
         (("verl.trainer.main_ppo", "--config-name=ppo_megatron_trainer"), "ppo_megatron_trainer"),
         (("-m", "verl.trainer.main_ppo", "--config-name", "mine"), "ppo_trainer"),
         (("verl/experimental/fully_async_policy/fully_async_main.py",), "fully_async_ppo_trainer"),
+        (("-m", "recipe.one_step_off_policy.main_ppo"), "one_step_off_ppo_trainer"),
         (("mine.py", "rollout.nnodes=1"), "one_step_off_ppo_trainer"),
         (("mine.py", "rollout.nnodes=1", "async_training.staleness_threshold=0.5"),
          "fully_async_ppo_trainer"),

@@ -169,6 +169,43 @@ def test_a_table_that_is_whole_tells_them_though_the_log_ends(tmp_path: Path, cu
     assert not any("skipped" in note for note in run.log_notes)
 
 
+# --- prime-rl, of which two processes log
+
+PRIME = "12:{step:02}:01 SUCCESS Step {step} | Time: {took:.2f}s | "
+PEAKS = (
+    "Peak Mem.: 61.9/79.1 GiB (77.4%)",
+    "Peak Mem.: 61.9GiB (77.4%)",
+    "Peak Mem 61.9 GiB (77%)",
+)
+
+
+def trainer(step: int, peak: str = PEAKS[0]) -> str:
+    return f"{PRIME.format(step=step, took=30 + step / 7)}Loss: 0.1 | MFU: 5.4% | {peak}"
+
+
+def orchestrator(step: int) -> str:
+    return f"{PRIME.format(step=step, took=28)}Reward: 0.{step} | Max. Off-Policy Level: 1"
+
+
+@pytest.mark.parametrize("peak", PEAKS)
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_last_cell_in_parentheses_is_whole(tmp_path: Path, peak: str, end: str) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("\n".join(trainer(n, peak) for n in (1, 2, 3)) + end, "utf-8")
+    run = read_run(log)
+    assert not any("skipped" in note for note in run.log_notes)
+    assert {step.counters[peak.partition(" 61")[0].rstrip(":")] for step in run.steps} == {61.9}
+
+
+def test_steps_that_two_processes_count_are_the_trainer_s(tmp_path: Path) -> None:
+    lines = [line for n in range(2, 9) for line in (orchestrator(n), trainer(n - 1))]
+    run = read_run(written(tmp_path, orchestrator(1), *lines))
+    assert run.trainer == "trainer"
+    told = [(s.number, s.seconds, s.counters["reward/all/mean"]) for s in run.steps]
+    assert told == [(n, pytest.approx(30 + n / 7, abs=0.01), n / 10) for n in range(1, 8)]
+    assert not any("again" in note or "jobs" in note for note in run.log_notes)
+
+
 # --- what is said of a log
 
 

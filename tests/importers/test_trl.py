@@ -210,6 +210,41 @@ def test_the_steps_of_an_entry_take_the_mean_and_its_readings_stand_at_the_last(
     assert not any("means over" in note for note in logged((1, 3.0), (2, 5.0)).log_notes)
 
 
+def test_what_is_slow_at_the_start_is_the_first_step_of_a_resumed_job(tmp_path: Path) -> None:
+    """And not all ten of which the first entry is a mean; what they took together stays."""
+    run = logged((510, 4.0), *((step, 2.0) for step in range(520, 580, 10)))
+    assert [step.seconds for step in run.steps] == pytest.approx([22.0] + 69 * [2.0])
+    write_run(tmp_path / "run", run, "test")
+    assert summarize(rltrace.open_run(tmp_path / "run")).steps.warmup == (501,)
+
+
+ENTRY = "{{'loss': 0.1, 'num_tokens': 9.0, 'reward': 0.5, 'step_time': 2.0, 'epoch': {}}}"
+END = str({"train_runtime": 160.4, "train_steps_per_second": 0.25, "epoch": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("before", "epochs", "after", "made"),
+    [
+        ("+ python grpo.py --logging_steps 10 \\", (0.05, 0.1, 0.15, 0.2), "", range(1, 41)),
+        ("", (0.05, 0.1, 0.15, 0.2), END, range(1, 41)),
+        ("logging_steps: 10", (0.005, 0.05, 0.1, 0.15), "", range(1, 31)),
+        ("'logging_steps': 5,", (2.51, 2.53, 2.54, 2.56, 2.57), "", range(831, 856)),
+        ("logging_steps=10", (0.0, 0.0, 0.01, 0.01, 0.02), "", range(1, 51)),
+        ("logging_steps=0.1", (0.05, 0.1, 0.15), "", range(1, 4)),
+        ("", (0.05, 0.1, 0.15), "", range(1, 4)),
+    ],
+    ids=["stated", "summed up", "and the first", "resumed, rounded", "short", "a share", "unknown"],
+)
+def test_epochs_tell_the_steps_of_a_console_without_a_bar(
+    tmp_path: Path, before: str, epochs: tuple[float, ...], after: str, made: range
+) -> None:
+    shown = [before, *map(ENTRY.format, epochs), after]
+    (tmp_path / "log").write_text("\n".join(shown), "utf-8")
+    run = read_run(tmp_path / "log", "trl")
+    assert [step.number for step in run.steps] == list(made)
+    assert any("says no step" in note for note in run.log_notes) is (len(made) < 10)
+
+
 def test_timed_blocks_are_shared_out_among_the_steps_that_they_were_run_in() -> None:
     """wandb has a row a call: ten of them stand before the figures of ten steps."""
     records = []

@@ -66,6 +66,17 @@ def test_the_trainer_is_told_by_its_timers_and_with_it_what_gen_is(
     assert any(name == "timing_s/gen" for name, _ in run.notes) is ("gen" in timers)
 
 
+def test_one_step_off_waits_for_the_batch_of_before_by_an_older_name(tmp_path: Path) -> None:
+    """What verl 0.5 and 0.6 log of it; a step's `gen` is no more in it."""
+    named = {k: v for k, v in metrics(wait_prev_gen=9.0).items() if k != "timing_s/gen"}
+    run = read_run(json_lines(tmp_path / "log", (1, named)), "verl")
+    assert (run.trainer, run.version) == ("one-step-off", "0.6.1 or older")
+    waits = [(one.name, one.seconds) for one in run.steps[0].inside if one.stage is Stage.WAIT]
+    assert waits == [("wait_prev_gen", 9.0)]
+    assert run.waits_for["wait_prev_gen"] == "rollout"
+    assert "wait_prev_gen" in dict(run.not_logged)[Stage.ROLLOUT]
+
+
 @pytest.mark.parametrize(("took_s", "is_scoring"), [(2.0, True), (1e-3, True), (9e-4, False)])
 def test_a_reward_timer_that_holds_the_scoring_is_the_reward(
     tmp_path: Path, took_s: float, is_scoring: bool
@@ -86,7 +97,7 @@ def test_the_configuration_in_a_console_log_tells_the_mode(tmp_path: Path) -> No
 def test_weights_that_move_within_gen_are_unknown(tmp_path: Path) -> None:
     named = {k: v for k, v in metrics().items() if k != "timing_s/update_weights"}
     run = read_run(json_lines(tmp_path / "log", (1, named)), "verl")
-    assert run.version == "0.6 or older"
+    assert run.version == "0.6.1 or older"
     assert Stage.SYNC in {stage for stage, _ in run.not_logged}
 
 

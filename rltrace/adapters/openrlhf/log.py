@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rltrace.adapters.log_table import LogRecord, Told, has
+from rltrace.adapters.log_table import LogRecord, Told, has, table_of
 
 GENERATION, BROADCAST, STEP = "timing/generation", "timing/broadcast", "timing/step_total"
 
@@ -24,22 +24,15 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
     if not whole:  # what was cut out proves nothing
         return replace(told, version=version)
     if all(_is_sum(record.metrics, told.inside) for record in whole):
-        total = "the sum of the four timers: what runs between is in none, nor a checkpoint"
-        figures = {**told.figures, STEP: total}
+        figures = {**told.figures, **table_of("openrlhf")["of_sum"]}
         return replace(told, trainer="PPOTrainer", version=version, figures=figures)
-    figures = {
-        BROADCAST: "from before the lock: it waits there for the generation that is running (or, "
-        "with partial rollout, for the engines to pause)",
-        GENERATION: "of the batch that the step trains on, by another process: laid out to end "
-        "when the trainer's own work begins, and over then or before",
-        STEP: "evaluation, and what the trainer waits for it, is left out",
-    }
+    figures = {**told.figures, **table_of("openrlhf")["of_clock"]}
     inside = {name: stage for name, stage in told.inside.items() if name != GENERATION}
     why = f"it takes at most {BROADCAST}, which holds waiting for the engines too"
     return replace(
         told, trainer="PPOTrainerAsync", placement="async", version=version,
         inside={**inside, BROADCAST: "wait"}, aside={GENERATION: "rollout"},
-        unknown={"sync": why, **told.unknown}, figures={**told.figures, **figures},
+        unknown={"sync": why, **told.unknown}, figures=figures,
     )  # fmt: skip
 
 

@@ -8,9 +8,11 @@ ones have it among their figures (TRL's sources, 0.28 to 1.16, and logs of 1.16)
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from statistics import mean
 
 from rltrace.adapters.log_table import ELAPSED_S, LogRecord, is_beside, table_of, whole
 
@@ -19,7 +21,8 @@ _PREFIX = "train/"
 _STEP_NAMES = ("train/global_step", "global_step")  # wandb's own step counts its rows
 _SUMS = ("train_", "total_flos")  # what the last line has, which other formats put beside a step's
 _OF_SAMPLES = ("num_tokens", "completions/"), ("reward",)  # ms-swift repeats the last reward
-_LOGGING_STEPS = "logging_steps"
+_LOGGING_STEPS, _EPOCH = "logging_steps", "epoch"
+_ALL_STEPS = ("train_runtime", "train_steps_per_second")  # their product
 _STEP_TIME, _BY_BAR = "step_time", "progress/step_s"
 _SURE_S = 10  # between records: a bar shows whole seconds
 _BLOCKS = {"sync_weights", "_calculate_rewards", "compute_loss"}  # and what begins as below
@@ -28,8 +31,7 @@ _GENERATING = ("vLLM.generate", "transformers.generate")
 
 def records(found: Iterable[LogRecord], settings: Mapping[str, str]) -> list[LogRecord]:
     """The records by TRL's own names, each with over how many steps it is a mean."""
-    stated = settings.get(_LOGGING_STEPS)
-    every = _with_steps(_of_steps(found), int(stated) if stated else 1)
+    every = _with_steps(*_by_epoch(list(_of_steps(found)), settings))
     _time_by_bar([record for record in every if ELAPSED_S in record.metrics])
     return [_a_step(record) for record in every]
 
@@ -51,6 +53,24 @@ def _is_of_training(record: LogRecord) -> bool:
     """Whether a record with TRL's names is of steps, and not of an evaluation or of the end."""
     names = [name for name in record.readings if not name.startswith(_SUMS)]
     return not is_beside(names, table_of("trl"))
+
+
+def _by_epoch(every: list[LogRecord], settings: Mapping[str, str]) -> tuple[list[LogRecord], int]:
+    """The entries and over how many steps one is a mean (1: not known), as is stated or what sums
+    the training up tells: in a log that says no step, at those that their epochs tell."""
+    stated = int(settings.get(_LOGGING_STEPS, 0))
+    told = [one for one in every if _EPOCH in one.metrics and _is_of_training(one)]
+    at = {record.step: record.metrics[_EPOCH] for record in told if ELAPSED_S not in record.metrics}
+    gaps = [b - a for a, b in itertools.pairwise(at.values()) if b >= a]
+    if list(at) != list(range(1, len(told) + 1)) or not any(gaps):
+        return every, stated or 1
+    first = at[1]
+    gap = mean(gaps[0 < 2 * first < gaps[0] :] or gaps)  # but for that from the very first step
+    if not stated and (end := float(settings.get(_EPOCH, 0))):
+        stated = round(math.prod(float(settings.get(name, 0)) for name in _ALL_STEPS) * gap / end)
+    before = (round(first / gap) or first == 0) - 1  # entries; a small epoch is rounded to 0
+    steps = {n: max(1, stated * (before + n)) for n in at} if stated else {}
+    return [replace(one, step=steps.get(one.step, one.step)) for one in every], stated or 1
 
 
 def _with_steps(found: Iterable[LogRecord], stated: int) -> list[LogRecord]:

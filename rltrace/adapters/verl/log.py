@@ -10,19 +10,17 @@ from dataclasses import replace
 from statistics import median
 
 from rltrace.adapters.log_table import LogRecord, Told, has, times_of
+from rltrace.trace.read.framework_figure import ANY_VERSION, may_satisfy
 
-LEGACY, V1, ONE_STEP_OFF, FULLY_ASYNC = "RayPPOTrainer", "V1", "one-step-off", "fully async"
-UNKNOWN = "unknown trainer"
+V1, UNKNOWN = "V1", "unknown trainer"
 
 _TIMING = "timing_s/"
-_GEN, _REWARD, _UPDATE = (f"{_TIMING}{name}" for name in ("gen", "reward", "update_weights"))
-_STEP = f"{_TIMING}step"
-_SYNC, _SWITCH = f"{_TIMING}sync_rollout_weights", f"{_TIMING}switch_to_trainer"
-_PARAM_SYNC, _SAVE = f"{_TIMING}timing_s/param_sync", f"{_TIMING}save_checkpoint"
-_LAGS = (
-    "training/off_policy/trajectory_staleness/max",
-    "training/off_policy/trajectory_staleness_worst/max",
-)
+_GEN, _REWARD, _STEP = (f"{_TIMING}{name}" for name in ("gen", "reward", "step"))
+_UPDATE, _SYNC = f"{_TIMING}update_weights", f"{_TIMING}sync_rollout_weights"
+_SWITCH, _SAVE = f"{_TIMING}switch_to_trainer", f"{_TIMING}save_checkpoint"
+_WAITED = f"{_TIMING}wait_prev_gen"
+_LAG = "training/off_policy/trajectory_staleness"
+_APART = ("one-step-off", "async")  # placements in which other processes generate
 _PLACEMENTS = {"sync": "colocated", "colocate_async": "colocated", "separate_async": "async"}
 _POLL_S = 2.0
 """The V1 trainer looks for finished samples every 2 s (`ReplayBuffer.poll_interval`); 0.8's every
@@ -34,15 +32,17 @@ _NO_SCORING_S = 1e-3  # `reward` below this only collects what was scored elsewh
 
 
 def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> Told:
-    trainer, is_aside, saves_after = _trainer(records, settings)
+    saves_after = told.placement in _APART or told.version in ("0.7.0", "0.6.1 or older")
+    trainer, is_aside = _trainer(told, records, settings)
     inside, unknown = dict(told.inside), dict(told.unknown)
     figures, after = dict(told.figures), dict(told.after)
-    kind = trainer.trainer.partition(" ")[0]
-    is_v1 = kind == V1
+    is_v1, version = trainer.trainer.startswith(V1), settings.get("verl_version", ANY_VERSION)
+    may_be_v1 = is_v1 or (trainer.trainer == UNKNOWN and may_satisfy(version, ">=0.8"))
     gens, rewards = times_of(records, _GEN), times_of(records, _REWARD)
-    is_polled = (is_v1 or trainer.trainer == UNKNOWN) and not is_aside and bool(gens)
+    is_polled = may_be_v1 and not is_aside and bool(gens)
     if is_aside:
-        unknown["rollout"] = "gen is how long the trainer waited for samples"
+        waited = (_WAITED if has(records, _WAITED) else _GEN).removeprefix(_TIMING)
+        unknown["rollout"] = f"{waited} is how long the trainer waited for samples"
     elif is_polled and median(gens) < _POLL_IS_SMALL * _POLL_S:
         unknown["rollout"] = f"gen is short beside the {_POLL_S:g} s poll that ends it"
     if "rollout" in unknown:
@@ -50,51 +50,38 @@ def tell(told: Told, records: list[LogRecord], settings: Mapping[str, str]) -> T
     if is_polled:
         known = "" if is_v1 else "if the V1 trainer or 0.8's main_ppo_sync wrote it, "
         figures[_GEN] = f"{known}ended by a poll, so up to {_POLL_S:g} s too long each time"
-    if not rewards or max(rewards) < _NO_SCORING_S:
-        unknown["reward"] = "verl scores while it generates"
-        if rewards:
-            del inside[_REWARD]
-            aside = "" if is_v1 else " (or within adv, where launch_reward_fn_async is on)"
-            most = f"at most {1e6 * max(rewards):.0f} µs"
-            figures[_REWARD] = f"{most}: only the collecting of scores{aside}"
+    if rewards and max(rewards) < _NO_SCORING_S:
+        del inside[_REWARD]
+        aside = "" if is_v1 else " (or within adv, where launch_reward_fn_async is on)"
+        most = f"at most {1e6 * max(rewards):.0f} µs"
+        figures[_REWARD] = f"{most}: only the collecting of scores{aside}"
     if times_of(records, _SYNC):
         del inside[_UPDATE]  # the one runs within the other
-    if not has(records, _UPDATE, _SYNC, _PARAM_SYNC):
-        unknown["sync"] = "weights move within gen (verl 0.6)"
-    if not has(records, _SWITCH):
-        unknown["switch"] = "engines wake and sleep within other timers"
-    if is_v1 or trainer.trainer == UNKNOWN:
-        starts = "the first step holds the start of the agent loops, which no timer shows"
-        figures[_STEP] = starts
-    if saves_after:
+    if may_be_v1:
+        figures[_STEP] = "the first step holds the start of the agent loops: no timer shows it"
+    if saves_after and not is_v1:
         after = {_SAVE: inside.pop(_SAVE), **after}
     inside |= {name: after.pop(name) for name in [*after] if _is_within(records, inside, name)}
     return replace(trainer, inside=inside, after=after, unknown=unknown, figures=figures)
 
 
-def _trainer(records: list[LogRecord], settings: Mapping[str, str]) -> tuple[Told, bool, bool]:
-    """What it is; whether `gen` is how long the loop waited for what other processes generate; and
-    whether it saves checkpoints behind the step."""
-    lag = [v for r in records for name, v in r.metrics.items() if name in _LAGS]
-    mode = settings.get("trainer_mode", "")
-    if has(records, _PARAM_SYNC, "fully_async/*"):
-        return Told(FULLY_ASYNC, "async"), True, True
-    if has(records, _SYNC, f"{_TIMING}generate_async"):
-        return Told(ONE_STEP_OFF, "one-step-off"), True, True
-    if lag or (mode and settings.get("use_v1") == "True"):
+def _trainer(told: Told, records: list[LogRecord], said: Mapping[str, str]) -> tuple[Told, bool]:
+    """The same with V1's mode, and whether `gen` is how long the loop waited for what other
+    processes generate."""
+    if told.placement in _APART:
+        return told, True
+    mode = said.get("trainer_mode", "")
+    if told.trainer == V1 or (mode and said.get("use_v1") == "True"):
         if not mode and has(records, _SWITCH):
             mode = "separate_async"  # the only one with engines that change sides
-        is_aside = mode == "separate_async" or (not mode and max(lag, default=0) > 0)
-        name = f"{V1} {mode}".strip()
-        return Told(name, _PLACEMENTS.get(mode, ""), "0.9 or later"), is_aside, False
-    if has(records, f"{_TIMING}agent_loop/*", f"{_TIMING}generation_timing/*"):
-        if not has(records, _UPDATE):
-            version = "0.7.0" if has(records, "perf/mfu/actor_infer") else "0.6 or older"
-            return Told(LEGACY, "colocated", version), False, True
-        newer = has(records, f"{_TIMING}agent_loop/compute_score/mean")
-        version = "0.8 or later" if newer else "0.7 or later"
-        return Told(LEGACY, "colocated", version), False, False
-    return Told(UNKNOWN, "colocated" if "program" in settings else ""), False, False
+        read = (reading for record in records for reading in record.metrics.items())
+        lags = any(value > 0 for name, value in read if name.startswith(_LAG))
+        name, placement = f"{V1} {mode}".strip(), _PLACEMENTS.get(mode, "")
+        found = replace(told, trainer=name, placement=placement, version="0.9 or later")
+        return found, mode == "separate_async" or (not mode and lags)
+    if told.trainer == UNKNOWN and "program" in said:
+        told = replace(told, placement="colocated")
+    return told, False
 
 
 def _is_within(records: list[LogRecord], inside: Mapping[str, str], timer: str) -> bool:

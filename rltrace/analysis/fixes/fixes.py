@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rltrace.analysis.fixes import playbook
-from rltrace.analysis.fixes.options import KnownJob, known_job, options_for, printed
+from rltrace.analysis.fixes.options import KnownJob, known_job, offered, options_for
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stats.confidence_interval import Estimate, t95
 from rltrace.analysis.walls.attribute import that_count
@@ -235,7 +235,7 @@ def _fix(
         value=first.value if first else None,
         needs=first.needs if first else {},
         effect=first.effect if first else "",
-        also=tuple(printed(job.framework, {s.option: s.value}) for s in settings[1:]),
+        also=tuple(offered(job, one, {}) for one in settings[1:]),
         lever=lever,
         gain=found.gain if found else None,
         goodput_gain=gain if gain is not None else found.goodput_gain if found else None,
@@ -244,7 +244,7 @@ def _fix(
         rests_on=rests if gain is not None or found is not None else (),
         effort=move.effort, risk=move.risk, watch=move.watch, source=move.source,
         now=job.current.get(first.option) if first else None,
-        printed=printed(job.framework, {first.option: first.value, **first.needs}) if first else "",
+        printed=offered(job, first, first.needs) if first else "",
         program=program,
     )  # fmt: skip
 

@@ -257,6 +257,8 @@ def named_configuration(framework: str, words: Sequence[str]) -> str:
         if option in ("--config-name", "-cn") and name in known:
             return name
     told = {word.removesuffix(".py").replace("/", ".") for word in words if "." in word}
+    for _, older in frameworks()[framework][0].older:
+        told |= {new.rpartition(" ")[2] for new, old in older.items() if old.split()[-1] in told}
     programs = forms()[framework].programs.items()
     return next((name for name, program in programs if told & {*program.split()}), "")
 

@@ -42,14 +42,15 @@ def known_job(run: OpenedRun) -> KnownJob:
 def options_for(
     move: Move, job: KnownJob, moved: str, spans: Sequence[str] = ()
 ) -> tuple[tuple[FrameworkSetting, ...], str]:
-    """Settings that make a move in the job and that it does not have, those that follow the lever
-    first: each with the value that it gets, and in `needs` what has to be set with it and is not.
-    Then the program that reads such settings, if only another one does. `moved` is what the move's
-    lever was moved to, `spans` the long ones, of which a setting has to shorten one (empty: any).
-    """
+    """Settings that make a move in the job and that it does not have, those first that its version
+    surely has, then those that follow the lever: each with the value that it gets, and in `needs`
+    what has to be set with it and is not. Then the program that reads such settings, if only
+    another one surely does. `moved` is what the move's lever was moved to, `spans` the long ones,
+    of which a setting has to shorten one (empty: any)."""
 
-    def place(one: FrameworkSetting) -> tuple[bool, int]:
-        return not one.follows, min(map(spans.index, shortened(one)), default=0)
+    def place(one: FrameworkSetting) -> tuple[bool, bool, int]:
+        shortest = min(map(spans.index, shortened(one)), default=0)
+        return bool(one.if_in), not one.follows, shortest
 
     def shortened(one: FrameworkSetting) -> list[str]:
         return [span for span in one.span if span in spans]
@@ -59,8 +60,9 @@ def options_for(
     here = [one for one in fit if job.stated or one.is_in(job.config)]
     slow = [one for one in here if not (one.span and spans) or shortened(one)]
     found = not_yet(tuple(sorted(slow, key=place)), moved, job.current)
-    other = [] if here else [one.config[0] for one in known if not one.is_in(job.config)]
-    return found, forms()[job.framework].programs[other[0]] if other else ""
+    is_sure = any(not one.if_in for one in here)
+    other = [one for one in known if not (is_sure or one.is_in(job.config))]
+    return found, other[0].program + _of_versions(job, other[0]) if other else ""
 
 
 def not_yet(
@@ -117,6 +119,17 @@ def in_words(rule: str) -> str:
     if kind == "p":
         return f"the length that {number} % of the responses keep within"
     return "twice what it is" if number == "2" else f"{number} times what it is"
+
+
+def _of_versions(job: KnownJob, setting: FrameworkSetting) -> str:
+    """In which versions an option is, where the job's may be another."""
+    said = setting.if_in.replace(">=", "from ").replace("<", "before ").replace(",", ", ")
+    return f" ({job.framework}: {said})" if said else ""
+
+
+def offered(job: KnownJob, setting: FrameworkSetting, needs: Mapping[str, Any]) -> str:
+    settings = {setting.option: setting.value, **needs}
+    return printed(job.framework, settings) + _of_versions(job, setting)
 
 
 def printed(framework: str, settings: Mapping[str, Any]) -> str:

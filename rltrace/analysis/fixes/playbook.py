@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from rltrace.trace.read.framework_figure import satisfies
+from rltrace.trace.read.framework_figure import may_satisfy, satisfies
 from rltrace.trace.untrusted_files import packaged_tables
 
 
@@ -55,7 +55,8 @@ PREDICTED = "as predicted"
 @dataclass(frozen=True)
 class FrameworkSetting:
     """An option of a framework that makes a move: an entry of a `settings.toml`, whose keys verl's
-    explains. `older` are names of options before a version."""
+    explains. `older` are names of options and programs before a version. `program`: the one
+    that reads it. `if_in`: the versions that have it, where the job's may be another."""
 
     wall: str
     move: str
@@ -73,6 +74,8 @@ class FrameworkSetting:
     older: tuple[tuple[str, Mapping[str, str]], ...] = ()
     versions: str = ""
     source: tuple[str, ...] = ()
+    program: str = ""
+    if_in: str = ""
 
     def is_of(self, stated: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
         """Whether a run that states all its settings (empty: it does not) has the option, and a run
@@ -101,11 +104,17 @@ class FrameworkSetting:
         if not version:
             return self
         option, needs, exactly = self.option, dict(self.needs), dict(self.exactly)
-        for names in (names for before, names in self.older if satisfies(version, f"<{before}")):
-            option = names.get(option, option)
-            needs = {names.get(key, key): value for key, value in needs.items()}
-            exactly = {names.get(key, key): value for key, value in exactly.items()}
-        return replace(self, option=option, needs=needs, exactly=exactly)
+        program, versions = self.program, self.versions
+        for before, names in self.older:
+            if satisfies(version, f"<{before}"):
+                option, program = (names.get(one, one) for one in (option, program))
+                needs, exactly = (
+                    {names.get(k, k): v for k, v in a.items()} for a in (needs, exactly)
+                )
+            elif not names.keys().isdisjoint((option, program, *needs, *exactly)):
+                versions = f">={before}"
+        named = replace(self, option=option, needs=needs, exactly=exactly, program=program)
+        return replace(named, versions=versions)
 
 
 @cache
@@ -120,9 +129,8 @@ def frameworks() -> Mapping[str, tuple[FrameworkSetting, ...]]:
     found: dict[str, tuple[FrameworkSetting, ...]] = {}
     for data in packaged_tables("adapters/*/settings.toml"):
         older = tuple(data.get("before", {}).items())
-        settings = tuple(
-            FrameworkSetting(**_entry(data, entry), older=older) for entry in data["setting"]
-        )
+        entries = [_entry(data, entry) for entry in data["setting"]]
+        settings = tuple(FrameworkSetting(**one, older=older) for one in entries)
         found |= dict.fromkeys((data["framework"], *data.get("also", ())), settings)
     return found
 
@@ -135,6 +143,8 @@ def _entry(data: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     told = (job for name, job in jobs if any(one.startswith(name) for one in options))
     whole = {"config": data.get("config", ()), **next(told, {}), **entry}
     names = {"source", "config", "span"} & whole.keys()
+    programs = data.get("command", {}).get("programs", {})
+    whole["program"] = programs.get(next(iter(whole["config"]), ""), "")
     return whole | {n: (whole[n],) if isinstance(whole[n], str) else tuple(whole[n]) for n in names}
 
 
@@ -147,9 +157,13 @@ def settings_for(framework: str, version: str, move: Move) -> tuple[FrameworkSet
     """Those that make a move in that version of a framework."""
     key = move.settings_of or move.wall, move.move
     known = [one for one in frameworks().get(framework, ()) if (one.wall, one.move) == key]
-    made = (one.in_version(version) for one in known if satisfies(version, one.versions))
+    made = (one.in_version(version) for one in known if may_satisfy(version, one.versions))
 
     def as_far(one: FrameworkSetting) -> bool:
         return one.follows and (one.value == PREDICTED or not move.is_amount)
 
-    return tuple(replace(s, less=s.less or move.less, follows=as_far(s)) for s in made)
+    def in_job(one: FrameworkSetting) -> FrameworkSetting:
+        if_in = "" if satisfies(version, one.versions) else one.versions
+        return replace(one, less=one.less or move.less, follows=as_far(one), if_in=if_in)
+
+    return tuple(map(in_job, made))

@@ -32,13 +32,7 @@ from rltrace.trace.job_devices import AGENT, cores_of
 from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.run import OpenedRun
 from rltrace.trace.read.stated_tables import checked, refuse
-from rltrace.trace.untrusted_files import (
-    STRICTLY,
-    packaged_toml,
-    parsed,
-    text_given,
-    write_given,
-)
+from rltrace.trace.untrusted_files import STRICTLY, packaged_toml, parsed, text_given, write_given
 
 FORMAT = "rltrace-baseline"
 SCHEMA = 1

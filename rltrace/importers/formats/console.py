@@ -386,8 +386,9 @@ class _Reader:
         metrics, infinite = split(named)
         self._found.not_finite.update(name for name, value in named if number(value) is None)
         names = {*metrics, *infinite}
-        if names & set(table.get("sums", ())):
-            return  # what sums the training up
+        if names & set(table.get("sums", ())):  # what sums the training up
+            self._found.said |= {name: repr(value) for name, value in metrics.items()}
+            return
         step = record.step
         if step is None:
             numbers = [metrics.pop(n) for n in table.get("numbers", ()) if n in metrics]

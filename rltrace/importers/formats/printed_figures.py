@@ -22,7 +22,8 @@ VALUE = (
 )
 _WRAPPED = re.compile(r"(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
 UNIT = r"(?:\s?(?P<unit>ms|µs|us|sec(?:onds?)?|s|min|%)(?=$|[\s)]))?"
-_REST = r"(?P<rest>\s.*)?$"  # somebody's remark, or a unit that is none of time
+# Somebody's remark, a unit that is none of time, or of how much it is.
+_REST = r"(?P<rest>(?:\s|/\d|[KMGT]i?B\b).*)?$"
 ITEM = re.compile(rf"(?P<name>[^\s:=][^|]*?)\s?[:=]\s*(?P<value>{VALUE}){UNIT}{_REST}")
 _BARE = re.compile(rf"(?P<name>[A-Za-z][^|:=]*?) (?P<value>{_REAL}){UNIT}{_REST}")
 _TIMES = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|d|h|m|s)(?:\s|$))+")
@@ -37,7 +38,7 @@ BORDERS = "│|┃║"
 LINE = re.compile(
     r"(?P<lead>\s*(?:[•*-]\s+)?)(?P<name>\S.*?)\s*:\s*" rf"(?P<value>{VALUE}){UNIT}{_REST}"
 )
-SURE_END = re.compile(r"(?:\.\d+|\d\s?s)$")  # of a text that may be cut: what number it is, is seen
+SURE_END = re.compile(r"(?:\.\d+|\d\s?s|\))$")  # of a text that may be cut: its number is seen
 Pairs = list[tuple[str, float | None]]
 """Names and numbers; None for what is none."""
 

@@ -121,9 +121,10 @@ def against(verdict: Verdict) -> str:
 
 
 def setting_words(fix: Fix) -> str:
-    """`--reward-workers 4` and what has to be set with it, as the framework takes them; else the
-    program that the move takes; a dash where no option makes it."""
-    return fix.printed or (f"another program: {fix.program}" if fix.program else units.UNKNOWN)
+    """`--reward-workers 4` and what has to be set with it, as the framework takes them; or else
+    the program that the move takes; a dash where no option makes it."""
+    program = f"another program: {fix.program}" if fix.program else ""
+    return ", or ".join(filter(None, (fix.printed, program))) or units.UNKNOWN
 
 
 def gain_words(gain: Estimate | None) -> str:

@@ -57,10 +57,22 @@ def satisfies(version: str, wanted: str) -> bool:
     """Whether a version lies in a range. An unknown version does, and any does in an empty range.
     Where a log tells a few (`0.8 or later`, `0.9.6 or 0.9.7`, `ANY_VERSION`), all of them have to.
     Suffixes (`rc1`, `+cpu`) do not count. Errors: `ValueError` for a range that cannot be read."""
+    return all(_lies_in(one, wanted) for one in _told(version))
+
+
+def may_satisfy(version: str, wanted: str) -> bool:
+    """The same, but where a log tells a few versions, one of them or between them does."""
+    told = _told(version)
+    limits = [limit for _, limit in _CLAUSE.findall(wanted)] if len(told) > 1 else []
+    between = [one for one in limits if _lies_in(one, f">={told[0]},<={told[-1]}")]
+    return any(_lies_in(one, wanted) for one in told + between)
+
+
+def _told(version: str) -> list[str]:
+    version = "0 or later" if version == ANY_VERSION else version
     few = {"older": ["0"], "later": ["9999"]}.get(version.rpartition(" or ")[2], [])
-    told = ["0", "9999"] if version == ANY_VERSION else [*_NUMBERS.findall(version)[:2], *few]
-    several = version == ANY_VERSION or " or " in version
-    return all(_lies_in(one, wanted) for one in (told if several else [version]))
+    several = [*_NUMBERS.findall(version)[:2], *few] if " or " in version else []
+    return sorted(several, key=_numbers) or [version]
 
 
 def _lies_in(version: str, wanted: str) -> bool:

@@ -81,32 +81,33 @@ class Activity:
         """`(from_ns, to_ns, intervals)`: slices of time, the last first, which together cover the
         time asked for, with the union over all processes of each stage (group) that overlaps the
         slice, whole."""
-        for since, until, stages in self.by_place(first_ns, last_ns):
-            yield since, until, union(replace(stages, group=stages.group % CODES))
+        return self._united(first_ns, last_ns, CODES)
 
     def by_place(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
         """The same, but a stage of the lane that opens the steps is a group of its own, beyond
         `CODES`."""
-        found = self._union.slices(first_ns, last_ns)
-        yield from mapped(lambda one: (*one[:2], union(self._pieces(*one)[-1])), found)
+        return self._united(first_ns, last_ns, _PLACES)
+
+    def _united(self, since: int, until: int, codes: int) -> Iterator[tuple[int, int, Intervals]]:
+        found = self._union.slices(since, until)
+        yield from mapped(lambda one: (*one[:2], union(self._pieces(*one, codes)[-1])), found)
 
     def of_processes(self, since: int, until: int) -> Iterator[tuple[int, int, Ints, Intervals]]:
         """The same before processes are united: `(from_ns, to_ns, processes, intervals)`, where a
         process, a number for each interval, may have several that overlap."""
         found = self._union.slices(since, until)
-        for start, end, (process, pieces) in mapped(
-            lambda one: (*one[:2], self._pieces(*one)), found
-        ):
-            yield start, end, process, replace(pieces, group=pieces.group % CODES)
+        yield from mapped(lambda one: (*one[:2], *self._pieces(*one, CODES)), found)
 
-    def _pieces(self, start: int, end: int, intervals: Intervals) -> tuple[Ints, Intervals]:
-        """The process of each interval, and the interval with its stage and place as its group."""
+    def _pieces(
+        self, start: int, end: int, intervals: Intervals, codes: int
+    ) -> tuple[Ints, Intervals]:
+        """The process of each interval, and the interval with its stage as its group."""
         working = intervals.take(intervals.group % CODES != Stage.STEP)
         pieces = innermost(working, working.group // _PLACES, is_evaluation(working.group))
         if self._in_tools is not None and len(self._in_tools):
             now = (self._in_tools.start < end) & (self._in_tools.end > start)
             pieces = without(pieces, self._in_tools.take(now))
-        return pieces.group // _PLACES, replace(pieces, group=pieces.group % _PLACES)
+        return pieces.group // _PLACES, replace(pieces, group=pieces.group % codes)
 
 
 def read_activity(run: OpenedRun) -> Activity:
@@ -156,8 +157,7 @@ def activity_of(
     has recorded, here or before; rows of stages `from_tables` are no spans."""
     order = np.argsort(start, kind="stable")
     is_step = stage == Stage.STEP
-    own = _step_lanes(process[is_step], lane[is_step], start[is_step], end[is_step])
-    rows = _Rows(_mixed_of(stage, process, lane), own)
+    rows = _Rows(_mixed_of(stage, process, lane), [process[is_step], lane[is_step]])
     rows.add(*(column[order] for column in (start, end, stage, process, lane)))
     return _activity(rows.union(), spans, from_tables, _by_trainers(stage, process, lane, lane))
 
@@ -209,26 +209,12 @@ def _united(
     signs[list(last_sign)] = list(last_sign.values())
     asked = _SQL["mixed"].format(step=int(Stage.STEP), other=CODES - 1)
     mixed = np.array(run.ask(asked), np.int64).ravel()
-    # A log's lanes are no threads.
-    steps = "" if run.meta.get("imported") else _SQL["lanes_of_steps"].format(Stage=Stage)
-    own = _step_lanes(*columns(run, steps)) if steps else {}
+    own = columns(run, _SQL["lanes_of_steps"].format(Stage=Stage))
+    own = [] if run.meta.get("imported") else own  # a log's lanes are no threads
     try:
         return _union_of_rows(run, query, signs, mixed, own)
     except OutOfOrder:  # a compacted run is in order, and so is one process
         return _union_of_rows(run, f"from ({query}) order by start_ns", signs, mixed, own)
-
-
-def _step_lanes(process: Ints, lane: Ints, start: Ints, end: Ints) -> dict[int, Ints]:
-    """The lanes of these steps by process, but where steps of several overlap: a pipeline has no
-    lane of its own."""
-    found = dict[int, Ints]()
-    for one in np.unique(process[lane >= 0]).tolist():
-        mine = np.flatnonzero(process == one)
-        mine = mine[np.argsort(start[mine], kind="stable")]
-        other = lane[mine][1:] != lane[mine][:-1]
-        if not (other & (start[mine][1:] < np.maximum.accumulate(end[mine])[:-1])).any():
-            found[one] = np.unique(lane[mine])
-    return found
 
 
 def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:
@@ -243,8 +229,9 @@ class _Rows:
     """Takes rows in the order of their start to the union of each process and stage. Where stages
     may nest in one of several lanes each lane is looked at by itself first."""
 
-    def __init__(self, mixed: Ints, own: Mapping[int, Ints]) -> None:
-        self._mixed, self._own = mixed, own
+    def __init__(self, mixed: Ints, own: list[Ints]) -> None:
+        self._mixed = mixed
+        self._own = {one: own[1][own[0] == one] for one in (np.unique(own[0]) if own else ())}
         self._union, self._nested = Union(), Nested()
         groups = np.arange((int(mixed.max(initial=-1)) + 1) * _PLACES)
         self._of = groups // _PLACES, is_evaluation(groups)
@@ -254,8 +241,7 @@ class _Rows:
         known = np.where((stage < 0) | (stage > Stage.STEP), Stage.OTHER, stage)
         group = process.astype(np.int64) * _PLACES + known
         for one, lanes in self._own.items():
-            mine = np.flatnonzero(process == one)
-            group[mine] += CODES * np.isin(lane[mine], lanes)
+            group += CODES * ((process == one) & np.isin(lane, np.unique(lanes)))
         rows = of_spans(group, start, end, lane)
         if len(self._mixed) and len(rows):
             nests = np.isin(process, self._mixed) & (stage != Stage.STEP)
@@ -272,7 +258,7 @@ class _Rows:
 
 
 def _union_of_rows(
-    run: OpenedRun, query: str, last_sign: Ints, mixed: Ints, own: Mapping[int, Ints]
+    run: OpenedRun, query: str, last_sign: Ints, mixed: Ints, own: list[Ints]
 ) -> Union:
     rows = _Rows(mixed, own)
     for start, end, stage, process, lane in run.ask_batches(query):

@@ -35,6 +35,7 @@ Seconds = NDArray[np.float64]
 
 STAGES = len(Stage)
 OWN, OTHERS = 1, 2  # who is waited for
+_IDLE = 1 << Stage.WAIT | 1 << Stage.OTHER
 ALONE_SHARE = 0.02
 """A chain that is alone for less of the step than this does not show that it binds."""
 
@@ -106,23 +107,24 @@ def chains_of(
     return chain_of
 
 
-def waited_for(own: Ints, others: Ints, length: Ints, least: float, later: int) -> tuple[Ints, int]:
-    """Of pieces in the order of time in which the steps' lane and others are in these stages: who
-    goes on alone, where both work, the lane (`OWN`) or others (`OTHERS`), else 0; and who is the
-    first that does. `later` is that after these pieces. Idle for less than `least` is a gap."""
-    work = ~(1 << Stage.WAIT | 1 << Stage.OTHER)
-    is_own, is_others = (_closed(some & work != 0, length, least) for some in (own, others & ~own))
-    alone, place = np.where(is_own, OWN, OTHERS), np.arange(len(own))
-    after = np.where(is_own ^ is_others, place, len(own))[::-1]
-    goes_on = np.append(alone, later)[np.minimum.accumulate(after)[::-1]]
-    return np.where(is_own & is_others, goes_on, 0), int(goes_on[0])
+def waited_for(own: Ints, others: Ints, times: Ints, least: float, later: int) -> tuple[Ints, int]:
+    """Of pieces between `times`, in which the steps' lane and others are in these stages: who goes
+    on alone, where both work, the lane (`OWN`) or others (`OTHERS`), else 0; and who is the first
+    that does. `later` is that after these pieces. Idle for less than `least` is a gap."""
+    busy = [_edges(some & ~_IDLE != 0, times, least) for some in (own, others)]
+    first = np.unique(np.concatenate(busy))[:-1]
+    is_own, is_others = (np.searchsorted(at, first, side="right") % 2 == 1 for at in busy)
+    after = np.where(is_own != is_others, np.arange(len(first)), len(first))[::-1]
+    goes_on = np.append(np.where(is_own, OWN, OTHERS), later)[np.minimum.accumulate(after)[::-1]]
+    sizes = np.diff(np.append(first, len(own)))
+    return np.repeat(np.where(is_own & is_others, goes_on, 0), sizes), int(goes_on[0])
 
 
-def _closed(busy: Bools, length: Ints, least: float) -> Bools:
-    """Busy, or idle for less than that."""
-    first = np.flatnonzero(np.append(True, busy[1:] != busy[:-1]))
-    gap = np.add.reduceat(length, first) < least
-    return np.asarray(busy | np.repeat(gap, np.diff(np.append(first, len(busy)))))
+def _edges(busy: Bools, times: Ints, least: float) -> Ints:
+    """Pieces at which it begins to be busy and ends, in turns."""
+    idle = np.flatnonzero(np.diff(busy, prepend=True, append=True)).reshape(-1, 2)
+    idle = idle[times[idle[:, 1]] - times[idle[:, 0]] >= least]
+    return np.concatenate([[0], idle.ravel(), [len(busy)]])
 
 
 def working(mask: Ints) -> Ints:
@@ -133,14 +135,17 @@ def working(mask: Ints) -> Ints:
 
 
 def exposed_stage(
-    step: Ints, mask: Ints, bound: Ints, seconds: Seconds, steps_s: Seconds,
+    step: Ints, own: Ints, others: Ints, waited: Ints, seconds: Seconds, steps_s: Seconds,
     chain_of: dict[Stage, Chain],
 ) -> Ints:  # fmt: skip
     """The stage that each piece is charged to, -1 where no span is. A piece is all the time of a
-    step (`step`: its place in `steps_s`, the steps' lengths) in which exactly the stages in `mask`
-    ran, and one of those in `bound` was waited for; `seconds` is how long."""
-    if not len(mask):
+    step (`step`: its place in `steps_s`, the steps' lengths) in which the steps' lane and others
+    were in exactly these stages, and `waited` was the same; `seconds` is how long."""
+    if not len(own):
         return np.zeros(0, np.int64)
+    aside = others & ~own & ~sum(1 << s for s, chain in chain_of.items() if chain is Chain.STEPS)
+    mask, on_others = own | others, (waited == OTHERS) & (aside != 0)
+    bound = np.select([waited == OWN, on_others], [mask & ~aside, aside], mask)
     of_chain = [[s for s in chain_of if chain_of[s] == chain] for chain in Chain]
 
     def members(runs: Ints) -> tuple[Bools, Bools]:

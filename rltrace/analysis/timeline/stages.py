@@ -14,8 +14,6 @@ from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, of_span
 from rltrace.analysis.timeline.process_intervals import CODES, Activity
 from rltrace.analysis.timeline.stage_chains import (
     ALONE_SHARE,
-    OTHERS,
-    OWN,
     STAGES,
     Chain,
     chains_of,
@@ -95,17 +93,13 @@ def break_down(activity: Activity, steps: Steps) -> Breakdown:
         parts.append(part)
     step, placed, seconds = _added(*map(np.concatenate, zip(*parts, strict=True)))
     own, others = placed >> CODES & _ALL, placed & _ALL
-    mask, waited = own | others, placed >> 2 * CODES
+    mask = own | others
     n = len(steps_s)
     ran = (summed(step, seconds * (mask >> stage & 1), n) for stage in range(STAGES))
     side_of = sides_of(mask, seconds, activity.by_trainers)
     chain_of = chains_of(own, others, seconds, side_of)
-    steps = sum(1 << stage for stage, chain in chain_of.items() if chain is Chain.STEPS)
-    aside = others & ~own & ~steps
-    bound = np.select(
-        [waited == OWN, (waited == OTHERS) & (aside != 0)], [mask & ~aside, aside], mask
-    )
-    stage_of = exposed_stage(step, mask, bound, seconds, steps_s, chain_of)
+    waited = placed >> 2 * CODES
+    stage_of = exposed_stage(step, own, others, waited, seconds, steps_s, chain_of)
     place = step * (STAGES + 1) + stage_of + 1
     charged = summed(place, seconds, n * (STAGES + 1)).reshape(n, STAGES + 1)
     tau_s, exposed_s, untraced_s = np.stack([*ran], axis=1), charged[:, 1:], charged[:, 0]
@@ -161,7 +155,7 @@ def cut_steps(
     left, length = times[:-1], np.diff(times)
     if len(mask) and bool((stages.group >= CODES).any()):
         own, others = mask >> CODES, mask & _ALL
-        waited, later = waited_for(own, others, length, least_ns, later)
+        waited, later = waited_for(own, others, times, least_ns, later)
         mask |= waited << 2 * CODES
     step = np.searchsorted(starts, left, side="right") - 1
     inside = (step >= 0) & (length > 0)

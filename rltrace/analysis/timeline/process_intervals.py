@@ -127,7 +127,8 @@ def read_activity(run: OpenedRun) -> Activity:
     last_sign = dict(run.ask(_SQL["last_signs"]))
     union = _united(run, from_tables, last_sign, background)
     found = _activity(union, spans, from_tables, _by_trainers(*lanes[:4]), background)
-    idle = all_in_tools(run)
+    idle, both = all_in_tools(run), (Stage.ROLLOUT, CODES + Stage.ROLLOUT)
+    still = [replace(idle, group=idle.group * _PLACES + place) for place in both]
     return replace(
         found,
         processes_of_stage=found.processes_of_stage | owners,
@@ -135,12 +136,7 @@ def read_activity(run: OpenedRun) -> Activity:
             OpenSpan(name, stage_of(code), process, start, last_sign[process])
             for name, code, process, start in (run.ask(_SQL["open_spans"]) if last_sign else ())
         ),
-        _in_tools=joined(
-            [
-                replace(idle, group=idle.group * _PLACES + place + Stage.ROLLOUT)
-                for place in (0, CODES)
-            ]
-        ),
+        _in_tools=joined(still),
     )
 
 

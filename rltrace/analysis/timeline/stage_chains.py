@@ -88,21 +88,18 @@ def chains_of(
     """The chain of each stage: that of the steps' lane, which is in the stages `own` while those of
     `others` run elsewhere, where most of it runs there. Weights in which others have part are on
     their way to them. What runs elsewhere beside one stage of its side only may be a part of it."""
-
     of_own, of_others = _members(own).astype(float), _members(others).astype(float)
     own_s, others_s = seconds @ of_own, seconds @ of_others
     both_s = seconds @ np.maximum(of_own, of_others)
     beside_s = (of_others.T * seconds) @ of_own
-    beside_s[:, Stage.OTHER] = 0.0
+    beside_s[:, Stage.OTHER], beside_s[np.diag_indices(STAGES)] = 0.0, 0.0
     chain_of = dict(side_of)
     for stage, side in side_of.items():
         taken = stage in MOVES and others_s[stage] > _BESIDE * own_s[stage]
-        if 2 * own_s[stage] >= both_s[stage] > 0 and not taken:
-            chain_of[stage] = Chain.STEPS
-            continue
+        mostly = 2 * own_s[stage] >= both_s[stage] > 0 and not taken
         most, total_s = Stage(int(np.argmax(beside_s[stage]))), beside_s[stage].sum()
         only = beside_s[stage, most] >= (1 - _BESIDE) * total_s > _BESIDE * others_s[stage]
-        if only and side_of.get(most) is side:
+        if mostly or (only and side_of.get(most) is side):
             chain_of[stage] = Chain.STEPS
     return chain_of
 

@@ -220,7 +220,8 @@ def _one_each(analysis: RunAnalysis) -> bool:
     """Whether the process of the steps generates once for each, in the background."""
     query = f"select process, spans from span_stages where stage = {int(Stage.ROLLOUT)}"
     rows, windows = analysis.run.ask(query), analysis.steps.windows
-    own = len(rows) == 1 and rows[0][0] == windows[-1].process
+    known = Chain.STEPS in analysis.breakdown.chain_of.values()
+    own = known and len(rows) == 1 and rows[0][0] == windows[-1].process
     return own and abs(rows[0][1] - len(windows)) <= _AHEAD
 
 

@@ -283,3 +283,22 @@ def test_what_the_lane_of_the_steps_does_adds_up(
                 assert walls[name].cost.high <= cost + 0.01, name
     exposed_s = sum(row.exposed_s.mean for row in found.stages if row.name != "wait")
     assert exposed_s <= 10.001
+
+
+def test_where_the_lane_of_the_steps_is_unknown_nothing_is_surer(tmp_path: Path) -> None:
+    unknown = in_steps(10, (("step", 0), 0, 10, -1), *HIDDEN, ("rollout", 0, 8, 7))
+    found = summary_of(tmp_path, process("trainer", *unknown))
+    walls = walls_of(found)
+    for name, cost in ((ROLLOUT, 0.0), (ENV_REWARD, 0.2), (LEARNER, 0.2)):
+        assert walls[name].cost.low <= cost <= walls[name].cost.high + 0.01, name
+        assert walls[name].confidence == "weak"
+
+
+def test_weights_that_others_take_meanwhile_are_no_part_of_what_the_lane_adds_up(
+    tmp_path: Path,
+) -> None:
+    """Generation waits for them: without training it would still take its 6 s, and they theirs."""
+    own, takes = [("train", 0, 8), ("sync", 8, 10)], [("rollout", 0, 6), ("sync", 8, 10)]
+    walls = walls_of(summary_of(tmp_path, *looped(own, takes, apart=True)))
+    costs = [walls[name].cost.share for name in (ROLLOUT, LEARNER, WEIGHTS)]
+    assert costs == pytest.approx([0.0, 0.2, 0.2], abs=0.01)

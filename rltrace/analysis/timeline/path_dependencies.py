@@ -40,10 +40,10 @@ class Gates:
         self, analysis: RunAnalysis, events: Events, followed: Followed, updates: UpdateEvents
     ) -> None:
         self.events, self.followed, self.starts = events, followed, analysis.steps.starts_ns
-        chain_of = analysis.breakdown.chain_of
+        side_of = analysis.breakdown.side_of
         places, samples, verdicts, rows = map(events.of, EventKind)
         stage, process = events.stage[places], events.process[places]
-        code = np.array([chain_of.get(one, -1) for one in Stage], np.int64)
+        code = np.array([side_of.get(one, -1) for one in Stage], np.int64)
         chain = np.where(stage == Stage.OTHER, -1, code[stage])
         trainers = np.unique(process[stage == Stage.TRAIN])
         at_learner = np.isin(process, trainers)

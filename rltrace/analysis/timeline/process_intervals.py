@@ -31,6 +31,7 @@ from rltrace.trace.vocabulary import Stage, stage_of
 
 _SQL = packaged_toml("analysis/data/queries.toml")
 CODES = 16  # a group is `process * CODES + stage`
+_PLACES = 2 * CODES  # here `process * _PLACES + stage`, plus CODES in the lane of the steps
 
 
 def is_evaluation(group: Ints) -> Bools:
@@ -80,23 +81,33 @@ class Activity:
         """`(from_ns, to_ns, intervals)`: slices of time, the last first, which together cover the
         time asked for, with the union over all processes of each stage (group) that overlaps the
         slice, whole."""
-        found = self._union.slices(first_ns, last_ns)
-        yield from mapped(lambda one: (*one[:2], union(self._pieces(*one)[-1])), found)
+        return self._united(first_ns, last_ns, CODES)
+
+    def by_place(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
+        """The same, but a stage of the lane that opens the steps is a group of its own, beyond
+        `CODES`."""
+        return self._united(first_ns, last_ns, _PLACES)
+
+    def _united(self, since: int, until: int, codes: int) -> Iterator[tuple[int, int, Intervals]]:
+        found = self._union.slices(since, until)
+        yield from mapped(lambda one: (*one[:2], union(self._pieces(*one, codes)[-1])), found)
 
     def of_processes(self, since: int, until: int) -> Iterator[tuple[int, int, Ints, Intervals]]:
         """The same before processes are united: `(from_ns, to_ns, processes, intervals)`, where a
         process, a number for each interval, may have several that overlap."""
         found = self._union.slices(since, until)
-        yield from mapped(lambda one: (*one[:2], *self._pieces(*one)), found)
+        yield from mapped(lambda one: (*one[:2], *self._pieces(*one, CODES)), found)
 
-    def _pieces(self, start: int, end: int, intervals: Intervals) -> tuple[Ints, Intervals]:
+    def _pieces(
+        self, start: int, end: int, intervals: Intervals, codes: int
+    ) -> tuple[Ints, Intervals]:
         """The process of each interval, and the interval with its stage as its group."""
         working = intervals.take(intervals.group % CODES != Stage.STEP)
-        pieces = innermost(working, working.group // CODES, is_evaluation(working.group))
+        pieces = innermost(working, working.group // _PLACES, is_evaluation(working.group))
         if self._in_tools is not None and len(self._in_tools):
             now = (self._in_tools.start < end) & (self._in_tools.end > start)
             pieces = without(pieces, self._in_tools.take(now))
-        return pieces.group // CODES, replace(pieces, group=pieces.group % CODES)
+        return pieces.group // _PLACES, replace(pieces, group=pieces.group % codes)
 
 
 def read_activity(run: OpenedRun) -> Activity:
@@ -116,7 +127,8 @@ def read_activity(run: OpenedRun) -> Activity:
     last_sign = dict(run.ask(_SQL["last_signs"]))
     union = _united(run, from_tables, last_sign, background)
     found = _activity(union, spans, from_tables, _by_trainers(*lanes[:4]), background)
-    idle = all_in_tools(run)
+    idle, both = all_in_tools(run), (Stage.ROLLOUT, CODES + Stage.ROLLOUT)
+    still = [replace(idle, group=idle.group * _PLACES + place) for place in both]
     return replace(
         found,
         processes_of_stage=found.processes_of_stage | owners,
@@ -124,7 +136,7 @@ def read_activity(run: OpenedRun) -> Activity:
             OpenSpan(name, stage_of(code), process, start, last_sign[process])
             for name, code, process, start in (run.ask(_SQL["open_spans"]) if last_sign else ())
         ),
-        _in_tools=replace(idle, group=idle.group * CODES + Stage.ROLLOUT),
+        _in_tools=joined(still),
     )
 
 
@@ -140,7 +152,8 @@ def activity_of(
     """The activity of rows in any order, each with an end. `spans` is how many of a stage a process
     has recorded, here or before; rows of stages `from_tables` are no spans."""
     order = np.argsort(start, kind="stable")
-    rows = _Rows(_mixed_of(stage, process, lane))
+    is_step = stage == Stage.STEP
+    rows = _Rows(_mixed_of(stage, process, lane), [process[is_step], lane[is_step]])
     rows.add(*(column[order] for column in (start, end, stage, process, lane)))
     return _activity(rows.union(), spans, from_tables, _by_trainers(stage, process, lane, lane))
 
@@ -192,10 +205,12 @@ def _united(
     signs[list(last_sign)] = list(last_sign.values())
     asked = _SQL["mixed"].format(step=int(Stage.STEP), other=CODES - 1)
     mixed = np.array(run.ask(asked), np.int64).ravel()
+    own = columns(run, _SQL["lanes_of_steps"].format(Stage=Stage))
+    own = [] if run.meta.get("imported") else own  # a log's lanes are no threads
     try:
-        return _union_of_rows(run, query, signs, mixed)
+        return _union_of_rows(run, query, signs, mixed, own)
     except OutOfOrder:  # a compacted run is in order, and so is one process
-        return _union_of_rows(run, f"from ({query}) order by start_ns", signs, mixed)
+        return _union_of_rows(run, f"from ({query}) order by start_ns", signs, mixed, own)
 
 
 def _mixed_of(stage: Ints, process: Ints, lane: Ints) -> Ints:
@@ -210,16 +225,20 @@ class _Rows:
     """Takes rows in the order of their start to the union of each process and stage. Where stages
     may nest in one of several lanes each lane is looked at by itself first."""
 
-    def __init__(self, mixed: Ints) -> None:
+    def __init__(self, mixed: Ints, own: list[Ints]) -> None:
         self._mixed = mixed
+        self._own = {one: own[1][own[0] == one] for one in (np.unique(own[0]) if own else ())}
         self._union, self._nested = Union(), Nested()
-        groups = np.arange((int(mixed.max(initial=-1)) + 1) * CODES)
-        self._of = groups // CODES, is_evaluation(groups)
+        groups = np.arange((int(mixed.max(initial=-1)) + 1) * _PLACES)
+        self._of = groups // _PLACES, is_evaluation(groups)
 
     def add(self, start: Ints, end: Ints, stage: Ints, process: Ints, lane: Ints) -> None:
         """Errors: `OutOfOrder`."""
         known = np.where((stage < 0) | (stage > Stage.STEP), Stage.OTHER, stage)
-        rows = of_spans(process.astype(np.int64) * CODES + known, start, end, lane)
+        group = process.astype(np.int64) * _PLACES + known
+        for one, lanes in self._own.items():
+            group += CODES * ((process == one) & np.isin(lane, np.unique(lanes)))
+        rows = of_spans(group, start, end, lane)
         if len(self._mixed) and len(rows):
             nests = np.isin(process, self._mixed) & (stage != Stage.STEP)
             reached = int(rows.start.max())
@@ -234,8 +253,10 @@ class _Rows:
         return self._union
 
 
-def _union_of_rows(run: OpenedRun, query: str, last_sign: Ints, mixed: Ints) -> Union:
-    rows = _Rows(mixed)
+def _union_of_rows(
+    run: OpenedRun, query: str, last_sign: Ints, mixed: Ints, own: list[Ints]
+) -> Union:
+    rows = _Rows(mixed, own)
     for start, end, stage, process, lane in run.ask_batches(query):
         is_open, until = end < 0, end.copy()
         until[is_open] = last_sign[process[is_open]]

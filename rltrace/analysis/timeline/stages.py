@@ -11,8 +11,17 @@ import numpy as np
 from rltrace.analysis.alarms.alarm import LOST_SHARE, STALL_TIMES
 from rltrace.analysis.stats.confidence_interval import Spread, spread
 from rltrace.analysis.timeline.intervals import Floats, Intervals, Ints, of_spans, union
-from rltrace.analysis.timeline.process_intervals import Activity
-from rltrace.analysis.timeline.stage_chains import STAGES, Chain, chains_of, exposed_stage, summed
+from rltrace.analysis.timeline.process_intervals import CODES, Activity
+from rltrace.analysis.timeline.stage_chains import (
+    ALONE_SHARE,
+    STAGES,
+    Chain,
+    chains_of,
+    exposed_stage,
+    sides_of,
+    summed,
+    waited_for,
+)
 from rltrace.analysis.timeline.steps import FEWEST_ALIKE, Steps, Window, held_against
 from rltrace.trace.vocabulary import STAGE_SYMBOLS, Stage, word
 
@@ -38,14 +47,16 @@ class StageRow:
 @dataclass(frozen=True)
 class Breakdown:
     """Seconds by step (place in `Steps.windows`) and stage code. `exposed_s`, `wait` included, and
-    `untraced_s` add up to `steps_s`. `sets` has the seconds of each set of stages that ran at once:
-    `(step, bits, seconds)`."""
+    `untraced_s` add up to `steps_s`. `sets` has the seconds of sets of stages that ran at once:
+    `(step, bits, seconds)`. What adds up is of one chain in `chain_of`; `side_of` is whose work it
+    is, wherever it runs."""
 
     steps_s: Floats
     tau_s: Floats
     exposed_s: Floats
     untraced_s: Floats
     chain_of: dict[Stage, Chain]
+    side_of: dict[Stage, Chain]
     sets: tuple[Ints, Ints, Floats]
 
     def runs_s(self, stages: Iterable[Stage], without: Iterable[Stage] = ()) -> Floats:
@@ -56,37 +67,44 @@ class Breakdown:
         return summed(step[kept], seconds[kept], len(self.steps_s))
 
     def chains_s(self, *chains: Chain) -> Floats:
-        """How long stages of each of these chains ran at once, by step, but for structure."""
+        """How long stages of each of these sides ran at once, by step, but for structure."""
         step, mask, seconds = self.sets
         kept = np.logical_and.reduce([mask & self._bits(chain) != 0 for chain in chains])
         return summed(step[kept], seconds[kept], len(self.steps_s))
 
     @property
     def beside_s(self) -> Floats:
-        """How long stages of one chain ran beside another of it, by step."""
+        """How long stages of one side ran beside another of it, by step."""
         step, mask, seconds = self.sets
         beside = sum(_beside(mask, self._bits(chain)) for chain in Chain)
         return summed(step, seconds * beside, len(self.steps_s))
 
     def _bits(self, chain: Chain) -> int:
-        return sum(1 << s for s, of in self.chain_of.items() if of is chain) & ~(1 << Stage.OTHER)
+        return sum(1 << s for s, of in self.side_of.items() if of is chain) & ~(1 << Stage.OTHER)
 
 
 def break_down(activity: Activity, steps: Steps) -> Breakdown:
     """Cuts the steps at every change of what runs, and charges each piece to a stage."""
     starts, ends = steps.starts_ns, steps.ends_ns
     steps_s = (ends - starts) / 1e9
-    slices = activity.slices(activity.first_ns, activity.last_ns + 1)
-    parts = [cut_steps(stages, starts, ends, since, until) for since, until, stages in slices]
-    step, mask, seconds = _added(*map(np.concatenate, zip(*parts, strict=True)))
+    least_ns, later, parts = ALONE_SHARE * 1e9 * float(steps_s.sum()) / max(1, len(steps_s)), 0, []
+    for since, until, stages in activity.by_place(activity.first_ns, activity.last_ns + 1):
+        part, later = cut_steps(stages, starts, ends, (since, until), least_ns, later)
+        parts.append(part)
+    step, placed, seconds = _added(*map(np.concatenate, zip(*parts, strict=True)))
+    own, others = placed >> CODES & _ALL, placed & _ALL
+    mask = own | others
     n = len(steps_s)
     ran = (summed(step, seconds * (mask >> stage & 1), n) for stage in range(STAGES))
-    chain_of = chains_of(mask, seconds, activity.by_trainers)
-    stage_of = exposed_stage(step, mask, seconds, steps_s, chain_of)
+    side_of = sides_of(mask, seconds, activity.by_trainers)
+    chain_of = chains_of(own, others, seconds, side_of)
+    waited = placed >> 2 * CODES
+    stage_of = exposed_stage(step, own, others, waited, seconds, steps_s, chain_of)
     place = step * (STAGES + 1) + stage_of + 1
     charged = summed(place, seconds, n * (STAGES + 1)).reshape(n, STAGES + 1)
     tau_s, exposed_s, untraced_s = np.stack([*ran], axis=1), charged[:, 1:], charged[:, 0]
-    return Breakdown(steps_s, tau_s, exposed_s, untraced_s, chain_of, (step, mask, seconds))
+    sets = step, mask, seconds
+    return Breakdown(steps_s, tau_s, exposed_s, untraced_s, chain_of, side_of, sets)
 
 
 def stage_rows(
@@ -118,10 +136,16 @@ def stage_rows(
     return tuple(rows)
 
 
+_ALL = (1 << CODES) - 1
+
+
 def cut_steps(
-    stages: Intervals, starts: Ints, ends: Ints, since: int, until: int
-) -> tuple[Ints, Ints, Floats]:
-    """`(step, set of running stages, seconds)` between two moments, by step and set."""
+    stages: Intervals, starts: Ints, ends: Ints, between: tuple[int, int], least_ns: float,
+    later: int,
+) -> tuple[tuple[Ints, Ints, Floats], int]:  # fmt: skip
+    """`(step, set of running stages by place and who is waited for, seconds)` between two moments,
+    by step and set; and who goes on alone first, as `waited_for` has it."""
+    since, until = between
     bit = np.left_shift(1, stages.group)
     edge = np.zeros(len(starts), np.int64)
     times = np.concatenate([stages.start, stages.end, starts, ends]).clip(since, until)
@@ -129,15 +153,20 @@ def cut_steps(
     times = times[order]
     mask = np.cumsum(np.concatenate([bit, -bit, edge, edge])[order])[:-1]
     left, length = times[:-1], np.diff(times)
+    if len(mask) and bool((stages.group >= CODES).any()):
+        own, others = mask >> CODES, mask & _ALL
+        waited, later = waited_for(own, others, times, least_ns, later)
+        mask |= waited << 2 * CODES
     step = np.searchsorted(starts, left, side="right") - 1
     inside = (step >= 0) & (length > 0)
     inside[inside] &= left[inside] < ends[step[inside]]
-    return _added(step[inside], mask[inside], length[inside] / 1e9)
+    return _added(step[inside], mask[inside], length[inside] / 1e9), later
 
 
-def _added(step: Ints, mask: Ints, seconds: Floats) -> tuple[Ints, Ints, Floats]:
-    keys, which = np.unique(step << STAGES | mask, return_inverse=True)
-    return keys >> STAGES, keys & (1 << STAGES) - 1, summed(which, seconds, len(keys))
+def _added(step: Ints, placed: Ints, seconds: Floats) -> tuple[Ints, Ints, Floats]:
+    bits = 2 * CODES + 2
+    keys, which = np.unique(step << bits | placed, return_inverse=True)
+    return keys >> bits, keys & (1 << bits) - 1, summed(which, seconds, len(keys))
 
 
 def _beside(mask: Ints, bits: int) -> Ints:

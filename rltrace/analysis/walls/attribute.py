@@ -50,6 +50,8 @@ from rltrace.trace.vocabulary import Stage, word
 PROBE, REPLAY, PATH, EXPOSED = "probe", "replay", "critical path", "exposed time"
 
 _BY = {PATH: "the critical path", REPLAY: "a replay of the run"}
+_AHEAD = 2  # batches that may be there before a step, or after the last one
+_FOLLOW = {Chain.LEARNER, Chain.WEIGHTS}  # these take turns
 _IN_EVERY_STEP = (Stage.ROLLOUT, Stage.TRAIN)  # spans of these that lie in no step are wrong
 _ROWS = "the rows of all samples: a process, or a part of the run, may be missing"
 _WORTH_A_WORD = 0.05  # of the time of a wall's longest stage: what takes less is not named with it
@@ -159,17 +161,23 @@ def attribute(
         sure = cost.half_width <= max(_SHARP, cost.share / 2)
         if method == EXPOSED and analysis.overlap_known:
             most_s = np.maximum(_at_most_s(analysis, stages), lost_s(analysis, stages))
-            if analysis.composition is not None and analysis.composition.beside:
+            beside = analysis.composition is not None and analysis.composition.beside
+            if beside and not _one_each(analysis):
                 # Of several that go on by themselves nobody knows how many each step needs.
                 most_s = np.maximum(most_s, held_up_s(analysis, stages))
             # Nobody knows which of two stages beside each other a step waited for.
             breakdown, of = analysis.breakdown, analysis.breakdown.chain_of
-            chains = {of[stage] for stage in stages}
+            chains = {of[s] for s in stages if breakdown.tau_s[analysis.steady, s].any()}
             across = {stage for stage, chain in of.items() if chain not in chains}
             most_s = np.maximum(most_s, breakdown.runs_s(stages, across)[analysis.steady])
+            if Chain.STEPS not in chains:  # no step is shorter than what its lane does
+                own_s = breakdown.runs_s(s for s in of if of[s] is Chain.STEPS)
+                most_s = np.minimum(most_s, analysis.steps_s - own_s[analysis.steady])
             alone_s = breakdown.runs_s(stages, of.keys() - set(stages))[analysis.steady]
             lower, upper = (share_of_steps(s * part, analysis.steps_s) for s in (alone_s, most_s))
             sure &= upper.share <= cost.share + ALIKE
+            if Chain.STEPS in of.values():  # others may stand still while it sends weights
+                sure &= cost.share <= lower.share + ALIKE
             cost = replace(cost, low=min(cost.low, lower.low), high=max(cost.high, upper.high))
         sure |= not put_right and _is_confirmed(analysis, stages)
         if in_queues(analysis) and not put_right:
@@ -189,10 +197,9 @@ def lost_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
     lost = held_up_s(analysis, stages & right)
     of = breakdown.chain_of
     chains = {chain: {stage for stage, its in of.items() if its is chain} for chain in Chain}
-    actors = chains[Chain.ACTORS]
     for chain, whole in chains.items():
         if members := (stages - right) & whole:
-            across = actors if chain is not Chain.ACTORS else of.keys() - actors
+            across = {stage for stage in of.keys() - whole if {chain, of[stage]} != _FOLLOW}
             alone_s = breakdown.runs_s(whole, across)[analysis.steady]
             lost = lost + np.minimum(held_up_s(analysis, members), alone_s)
     return lost
@@ -201,13 +208,21 @@ def lost_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:
 def _at_most_s(analysis: RunAnalysis, stages: tuple[Stage, ...]) -> Seconds:
     """The same if weights that follow the learner could travel beside the actors: then these are
     one chain, of which no stage has to run alone to hold a step up."""
-    breakdown = analysis.breakdown
-    actors = {stage for stage, chain in breakdown.chain_of.items() if chain is Chain.ACTORS}
-    line = breakdown.chain_of.keys() - actors
-    if not line.issuperset(stages):
+    breakdown, of = analysis.breakdown, analysis.breakdown.chain_of
+    line = {stage for stage, chain in of.items() if chain in {*_FOLLOW, of[Stage.TRAIN]}}
+    if of[Stage.SYNC] is Chain.STEPS or not line.issuperset(stages):
         return lost_s(analysis, stages)
     in_turn_s = breakdown.runs_s(stages, line - set(stages))
-    return np.minimum(in_turn_s, breakdown.runs_s(line, actors))[analysis.steady]
+    return np.minimum(in_turn_s, breakdown.runs_s(line, of.keys() - line))[analysis.steady]
+
+
+def _one_each(analysis: RunAnalysis) -> bool:
+    """Whether the process of the steps generates once for each, in the background."""
+    query = f"select process, spans from span_stages where stage = {int(Stage.ROLLOUT)}"
+    rows, windows = analysis.run.ask(query), analysis.steps.windows
+    known = Chain.STEPS in analysis.breakdown.chain_of.values()
+    own = known and len(rows) == 1 and rows[0][0] == windows[-1].process
+    return own and abs(rows[0][1] - len(windows)) <= _AHEAD
 
 
 def held_up_s(analysis: RunAnalysis, stages: Iterable[Stage]) -> Seconds:

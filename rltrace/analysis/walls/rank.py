@@ -10,7 +10,7 @@ from rltrace.analysis.figures.coverage import NOT_LOGGED
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.timeline.waits import waits
 from rltrace.analysis.walls import wall as w
-from rltrace.analysis.walls.attribute import idle_share
+from rltrace.analysis.walls.attribute import idle_share, lost_s
 from rltrace.trace.job_devices import AGENT
 from rltrace.trace.vocabulary import Stage, word
 
@@ -178,11 +178,11 @@ def _order(analysis: RunAnalysis, wall: w.Wall) -> tuple[float, float]:
 
 
 def _of_no_wall(analysis: RunAnalysis) -> tuple[Stage, float]:
-    """The stage of no wall with the most exposed time, and its share of the steps."""
-    exposed_s = analysis.breakdown.exposed_s[analysis.steady].sum(axis=0)
+    """The stage of no wall by which steps lose the most, and that share of them."""
     work = [s for s in Stage if s not in w.wall_of() and s not in (Stage.WAIT, Stage.STEP)]
-    most = max(work, key=lambda stage: float(exposed_s[stage]))
-    return most, float(exposed_s[most] / analysis.steps_s.sum())
+    lost = {stage: float(lost_s(analysis, [stage]).sum()) for stage in work}
+    most = max(work, key=lost.__getitem__)
+    return most, lost[most] / float(analysis.steps_s.sum())
 
 
 def _idle(analysis: RunAnalysis, uncovered: float, unknown: list[w.Wall]) -> tuple[str, str]:

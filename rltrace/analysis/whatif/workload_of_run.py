@@ -227,11 +227,11 @@ def _of_samples(
         shared_token_s=engine.shared_token_s * thin,
         stands_for=thin,
     )
-    chain_of = breakdown.chain_of
-    learner = [s for s, c in chain_of.items() if c is Chain.LEARNER and s not in _NOT_WORK]
-    on_actors = [s for s in (Stage.REFERENCE, Stage.LOGPROB) if chain_of.get(s) is Chain.ACTORS]
+    side_of = breakdown.side_of
+    learner = [s for s, c in side_of.items() if c is Chain.LEARNER and s not in _NOT_WORK]
+    on_actors = [s for s in (Stage.REFERENCE, Stage.LOGPROB) if side_of.get(s) is Chain.ACTORS]
     in_batches = placement == "async" and samples.in_batches()
-    if chain_of[Stage.EVAL] is Chain.ACTORS:  # while it evaluates, an engine generates nothing else
+    if side_of[Stage.EVAL] is Chain.ACTORS:  # while it evaluates, an engine generates nothing else
         eval_s = float(breakdown.runs_s((Stage.EVAL,), (Stage.ROLLOUT,))[steady].sum())
         evaluates = eval_s / float(tau_s[:, Stage.ROLLOUT].sum())
         engine = replace(engine.paced(1 + evaluates), evaluates=evaluates)

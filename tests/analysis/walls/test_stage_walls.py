@@ -232,3 +232,73 @@ def test_doses_that_were_given_in_part_only_put_nothing_right(tmp_path: Path) ->
 def test_without_a_probe_nothing_is_measured(tmp_path: Path) -> None:
     found = summary_of(tmp_path, job(train=10))
     assert measured(found) == {}
+
+
+# --- a loop whose steps are of one lane, beside work in the background
+
+HIDDEN = [("reward", 0, 3), ("train", 3, 7), ("sync", 7, 10)]
+WAITS = [("reward", 2, 4), ("train", 4, 8), ("sync", 8, 10)]
+JOINED = [("train", 0, 3), ("reward", 6, 9), ("sync", 9, 10)]
+
+
+def looped(own: list[Any], *background: list[Any], apart: bool = False) -> list[Any]:
+    """Steps of 10 s in one lane, with spans of each step in `background` lanes: of the process that
+    takes the steps, or `apart`, in others."""
+    beside = [[(*span, 7 + n) for span in spans] for n, spans in enumerate(background)]
+    there = [span for spans in beside for span in spans]
+    main = in_steps(10, (("step", 0), 0, 10), *own, *([] if apart else there))
+    others = [process("worker", *in_steps(10, *spans), rank=n) for n, spans in enumerate(beside)]
+    return [process("trainer", *main), *(others if apart else [])]
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["threads", "processes"])
+@pytest.mark.parametrize(
+    ("own", "background", "costs"),
+    [
+        # Without any of its stages the lane of the steps takes no less than the background.
+        pytest.param(HIDDEN, [[("rollout", 0, 8)]], [0.0, 0.2, 0.2, 0.2], id="hidden"),
+        pytest.param(HIDDEN, [[("rollout", 0, 8)], [("rollout", 1, 6)]], [0.0, 0.2, 0.2, 0.2],
+                     id="two in the background"),
+        pytest.param(HIDDEN, [[("rollout", 0, 10)]], [0.0] * 4, id="level"),
+        pytest.param(WAITS, [[("rollout", 0, 10)]], [0.2, 0.0, 0.0, 0.0], id="it waits"),
+        pytest.param([("wait", 0, 2), *WAITS], [[("rollout", 0, 10)]], [0.2, 0.0, 0.0, 0.0],
+                     id="it says that it waits"),
+        pytest.param(JOINED, [[("rollout", 0, 6)]], [0.3, 0.3, 0.0, 0.1], id="it waits within"),
+        pytest.param([("rollout", 0, 4), ("reward", 4, 9)], [[("train", 0, 8)]],
+                     [0.1, 0.1, 0.0, None], id="training in the background"),
+    ],
+)  # fmt: skip
+def test_what_the_lane_of_the_steps_does_adds_up(
+    tmp_path: Path, own: list[Any], background: list[Any], costs: list[float | None], apart: bool
+) -> None:
+    """Costs of rollout, rewards, training and weights: by how much a step would be shorter."""
+    found = summary_of(tmp_path, *looped(own, *background, apart=apart))
+    walls = walls_of(found)
+    for name, cost in zip((ROLLOUT, ENV_REWARD, LEARNER, WEIGHTS), costs, strict=True):
+        if cost is not None:
+            assert walls[name].cost.share == pytest.approx(cost, abs=0.01), name
+            assert walls[name].cost.low - 0.01 <= cost <= walls[name].cost.high + 0.01, name
+            # How many of several in the background a step needs is unknown.
+            if not apart and len(background) == 1:
+                assert walls[name].cost.high <= cost + 0.01, name
+    exposed_s = sum(row.exposed_s.mean for row in found.stages if row.name != "wait")
+    assert exposed_s <= 10.001
+
+
+def test_where_the_lane_of_the_steps_is_unknown_nothing_is_surer(tmp_path: Path) -> None:
+    unknown = in_steps(10, (("step", 0), 0, 10, -1), *HIDDEN, ("rollout", 0, 8, 7))
+    found = summary_of(tmp_path, process("trainer", *unknown))
+    walls = walls_of(found)
+    for name, cost in ((ROLLOUT, 0.0), (ENV_REWARD, 0.2), (LEARNER, 0.2)):
+        assert walls[name].cost.low <= cost <= walls[name].cost.high + 0.01, name
+        assert walls[name].confidence == "weak"
+
+
+def test_weights_that_others_take_meanwhile_are_no_part_of_what_the_lane_adds_up(
+    tmp_path: Path,
+) -> None:
+    """Generation waits for them: without training it would still take its 6 s, and they theirs."""
+    own, takes = [("train", 0, 8), ("sync", 8, 10)], [("rollout", 0, 6), ("sync", 8, 10)]
+    walls = walls_of(summary_of(tmp_path, *looped(own, takes, apart=True)))
+    costs = [walls[name].cost.share for name in (ROLLOUT, LEARNER, WEIGHTS)]
+    assert costs == pytest.approx([0.0, 0.2, 0.2], abs=0.01)

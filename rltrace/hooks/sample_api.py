@@ -235,20 +235,13 @@ class WeightUpdate(Span):
 @stays_out_of_graphs
 def counter(name: str, value: float, device: int | None = None) -> None:
     """A reading of a counter, now; `device` is the index of the GPU that it is of."""
-    recorder = _recorder._active
-    if recorder is None:
-        return
-    try:
-        known = {"value": value} if device is None else {"value": value, "device": device}
-        known["counter"] = recorder.name(name)
-        recorder.tables["samples"].append(time_ns=monotonic_ns(), **known)
-    except Exception as error:
-        if from_outside(error):
-            raise
-        recorder.failed(error)
+    if _recorder._active is not None:
+        now_ns = monotonic_ns()
+        _row(Span, "samples", time_ns=now_ns, counter=name, value=value, device=device)
 
 
 _IDS = frozenset({"trajectory", "group", "prompt", "task", "environment"})
+_NAMES = frozenset({"component", "counter"})
 
 
 def _row(kind: type[Any], table: str, **values: Any) -> Any:
@@ -263,7 +256,7 @@ def _row(kind: type[Any], table: str, **values: Any) -> Any:
                 continue
             if column in _IDS:
                 known[column] = identify(value)
-            elif column == "component":
+            elif column in _NAMES:
                 known[column] = recorder.name(value)
             else:
                 known[column] = value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 OK = 0
 ANSWER_IS_NO = 1
 WRONG_USAGE = 2
@@ -13,6 +15,7 @@ NO_MEMORY = (
     "this takes more memory than a command may have: ask of fewer steps, or set RLTRACE_BOUNDS=4"
 )
 
+_LONGEST_SAID = 300  # characters of what a library says
 NO_THREAD = "no more threads may be started here: `ulimit -u`, or the limit of the container"
 
 
@@ -28,8 +31,10 @@ def did_you_mean(said: str, *known: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What a library says, without what follows: advice on its settings, a trace of its C++."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+    """What a library says, without what follows: advice on its settings, a trace of its C++, every
+    path that it has tried."""
+    said = re.split(r"\r|\n|\\n", str(error).strip())[0].rstrip(". ")
+    return said[:_LONGEST_SAID] or type(error).__name__
 
 
 class RltraceError(Exception):

@@ -111,7 +111,7 @@ def test_own_cost_is_events_times_a_usual_cost_over_wall_time(tmp_path: Path) ->
     found = cost_of(run_of(tmp_path, worker))
     cost_ns = 10 * SPAN_COST_NS + 2 * ROW_COST_NS
     assert (found.events, found.processes, found.calibrated) == (12, 1, False)
-    assert found.share == found.worst_share == pytest.approx(cost_ns * 1e-9 / 10)
+    assert found.share == pytest.approx(cost_ns * 1e-9 / 10)
     assert found.event_cost_ns == pytest.approx(cost_ns / 12)
 
 
@@ -129,20 +129,19 @@ def test_what_a_process_has_timed_of_its_calls_stands_for_its_rows(tmp_path: Pat
     assert found.calibrated
     assert found.cpu_s == pytest.approx(sum(of_one.values()))
     assert found.share == pytest.approx(sum(of_one.values()) / 10)
-    assert found.worst_share == pytest.approx(of_one["rollout"] / 10)
 
 
 def test_captured_tokens_have_their_part_in_own_cost(tmp_path: Path) -> None:
     had = {"prompt_tokens": [100, 300], "response_tokens": [10, -1]}
     worker = rows(process("worker"), "trajectories", start_s=[1.0, 2.0], **had)
     none = run_of(tmp_path / "none", worker, settings={"capture_tokens": True})
-    assert cost_of(none).tokens == 0
+    assert cost_of(none).cpu_s == pytest.approx(2 * ROW_COST_NS * 1e-9)
     rows(
         worker, "captured_tokens", start_s=1.0, trajectory=1, part=[0, 1], position=0, token=[5, 6]
     )
     run = run_of(tmp_path, worker, settings={"capture_tokens": True})
     found = cost_of(run)
-    assert (found.events, found.tokens) == (2, 2)
+    assert found.events == 2
     assert found.share == pytest.approx((2 * ROW_COST_NS + 2 * TOKEN_COST_NS) * 1e-9 / 10)
     compact(run)
     assert cost_of(rltrace.open_run(run.path)) == found

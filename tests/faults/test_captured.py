@@ -12,8 +12,8 @@ import pytest
 import rltrace
 from rltrace.testing.inside.analysis import Summary, summarize
 from rltrace.testing.inside.hooks import identify
-from rltrace.testing.inside.report import coverage_section, to_json
 from rltrace.testing.inside.report import run_description as run_lines
+from rltrace.testing.inside.report import to_json
 from rltrace.testing.inside.run import ship_command as by_hand
 from rltrace.testing.inside.trace import CACHE_VARIABLE, delete_segments, fetch
 from rltrace.testing.inside.trace import compaction_compact as compact
@@ -116,9 +116,6 @@ def test_each_sample_has_the_tokens_that_the_job_had(run: Path) -> None:
     assert [p for p in opened.problems if p["what"] != "no-gpu"] == []
     assert len(list((run / "captured_tokens").glob("*.arrows"))) > 10  # segments that take turns
     summary = summarize(opened, predict=False)
-    assert summary.own_cost.tokens == 2400 + responses
-    shown = " ".join(coverage_section(summary).lines)
-    assert f" and {2400 + responses:,} captured tokens × " in shown
     document = to_json.render(summary)
     assert document["run"]["token_ids"] is True
     (line,) = said_of_them(summary)

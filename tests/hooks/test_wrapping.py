@@ -402,7 +402,7 @@ def test_a_process_tells_what_its_readers_cost(patched: Any, recorder: Recorder)
         told = json.loads(file.read_text())
         if "readers_events" in told:
             found.setdefault(told["readers_events"], (calls, told["readers_cpu_ns"]))
-    assert len(found) == 2
+    assert len(found) > 1
     for events, (calls, cpu_ns) in found.items():
         assert events == calls
         assert cpu_ns >= calls / 2 * each_ns  # the first is not timed, and the last is amid a round

@@ -24,7 +24,7 @@ KEYS = {
     "staleness": """trajectories known_trajectories uses known_uses by_first_token by_last_token
         mean_lag token_weighted_lag p95_lag largest_lag mixed_share version_known_uses unit
         mean_lag_in_flight mean_lag_in_queue by_token unknown_by_token""",
-    "own_cost": """events processes event_cost_ns calibrated cpu_s share worst_share tokens""",
+    "own_cost": """events processes event_cost_ns calibrated cpu_s share""",
 }
 TOP = """schema schema_version run steps typical_step stages waits composition tail staleness
     syncs goodput cascade freshness health reward signal coverage logged own_cost warnings

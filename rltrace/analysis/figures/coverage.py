@@ -266,10 +266,9 @@ what they took, and of how many events (`benchmarks.overhead` holds the sum agai
 
 @dataclass(frozen=True)
 class OwnCost:
-    """CPU time, `event_cost_ns` in the mean of `events` with their captured `tokens`. It can have
-    delayed the job by `cpu_s` at most, as if no role worked beside another: the sum over roles of
-    their dearest process. `share` is its part of the job's time, `worst_share` that of the dearest
-    process in its own time."""
+    """CPU time, `event_cost_ns` in the mean of `events`; `calibrated`: processes have timed it. It
+    can have delayed the job by `cpu_s` at most, as if no role worked beside another: the sum over
+    roles of their dearest process. `share` is its part of the job's time."""
 
     events: int
     processes: int
@@ -277,8 +276,6 @@ class OwnCost:
     calibrated: bool
     cpu_s: float
     share: float
-    worst_share: float
-    tokens: int = 0
 
 
 def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnCost:
@@ -286,40 +283,27 @@ def own_cost(run: OpenedRun, activity: Activity, recorded_until_ns: int) -> OwnC
     spans = Counter(activity.spans_of_process)
     rows = Counter[int](dict(run.ask("select process, sum(n)::bigint from event_rows group by 1")))
     tokens = run.rows_of_processes(CAPTURED_TOKENS.name) if holds_token_ids(run) else Counter()
+    events, calibrated, since_ns = 0, False, [recorded_until_ns]
+    cost_ns, of_role = dict[int, float](), dict[str, float]()
     for process in run.processes:
-        if process.role == AGENT or run.meta.get("imported"):
-            for counts in (spans, rows, tokens):
-                counts.pop(process.number, None)
-    events, calibrated, cost_ns = spans + rows, False, dict[int, float]()
-    for process in run.processes:
-        number, told = process.number, process.facts
+        number, role, told = process.number, process.role or process.child_of, process.facts
+        count = spans[number] + rows[number]
+        if role == AGENT or run.meta.get("imported") or not count:
+            continue
         then, took_ns = told.get("readers_events") or 0, told.get("readers_cpu_ns") or 0
-        if number in events:
-            cost_ns[number] = spans[number] * SPAN_COST_NS
-            if then > 0 and took_ns > 0:
-                calibrated = True
-                cost_ns[number] += took_ns * events[number] / then
-            else:
-                cost_ns[number] += rows[number] * ROW_COST_NS + tokens[number] * TOKEN_COST_NS
-    wall_ns = {
-        process.number: recorded_until_ns - max(process.start_ns, run.since_ns)
-        for process in run.processes
-        if 0 < process.start_ns < recorded_until_ns
-    }
-    shares = {p: cost_ns[p] / wall for p, wall in wall_ns.items() if p in events}
-    of_role: dict[str, float] = defaultdict(float)
-    for process in run.processes:
-        role = str(process.role or process.child_of)
-        of_role[role] = max(of_role[role], cost_ns.get(process.number, 0.0))
-    cpu_ns = sum(of_role.values())
-    count = sum(events.values())
+        rows_ns = rows[number] * ROW_COST_NS + tokens[number] * TOKEN_COST_NS
+        if then > 0 and took_ns > 0:
+            calibrated, rows_ns = True, took_ns * count / then
+        cost_ns[number] = spans[number] * SPAN_COST_NS + rows_ns
+        of_role[str(role)] = max(of_role.get(str(role), 0.0), cost_ns[number])
+        events += count
+        since_ns += [max(process.start_ns, run.since_ns)] if process.start_ns > 0 else []
+    cpu_ns, wall_ns = sum(of_role.values()), recorded_until_ns - min(since_ns)
     return OwnCost(
-        events=count,
-        processes=len(events),
-        event_cost_ns=sum(cost_ns.values()) / count if count else SPAN_COST_NS,
+        events=events,
+        processes=len(cost_ns),
+        event_cost_ns=sum(cost_ns.values()) / events if events else SPAN_COST_NS,
         calibrated=calibrated,
         cpu_s=cpu_ns / 1e9,
-        share=cpu_ns / max(wall_ns[p] for p in shares) if shares else float("nan"),
-        worst_share=max(shares.values(), default=float("nan")),
-        tokens=sum(tokens.values()),
+        share=cpu_ns / wall_ns if wall_ns > 0 else float("nan"),
     )

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from time import monotonic_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltrace.hooks import recorder as recording
 from rltrace.hooks.hook import Call, Hook, phase_code, split_target, stage_code
@@ -18,9 +18,6 @@ from rltrace.trace.job_exceptions import Clock, clock, contained, from_outside
 from rltrace.trace.run_dir import STEP_FAILED
 from rltrace.trace.schema import EVENT_TABLES
 from rltrace.trace.vocabulary import STEP_SPAN, Stage
-
-if TYPE_CHECKING:
-    from rltrace.hooks.recorder import Recorder
 
 _NO_SPAN = -1
 _STEP = int(Stage.STEP)
@@ -40,27 +37,19 @@ kind: type[Observer] | None = None
 """What `Observer(hook)` makes instead; a probe sets its own."""
 
 
-class _Cost:
-    """CPU time of calls that are read, with the readers. The process's file is told it ever more
-    rarely, beside the events by then: a report takes as much for each of the others."""
-
-    who = ""
-    ns = timed = 0
-    tells_at = 16
-
-    def took(self, recorder: Recorder, cpu_ns: int) -> None:
-        if self.who != recorder.who:  # a child that was forked starts anew
-            self.__dict__.clear()
-            self.who = recorder.who
-        self.ns += cpu_ns
-        self.timed += 1
-        if self.timed == self.tells_at:
-            self.tells_at *= 4
-            events = sum(recorder.tables[name].rows for name in EVENT_TABLES)
-            recorder.describe(readers_cpu_ns=self.ns, readers_events=events)
+_took: dict[str, list[int]] = {}  # by recorder: CPU ns of calls that are read, and how often timed
+_FEW = 16
 
 
-_cost = _Cost()
+def _count(recorder: recording.Recorder, cpu_ns: int) -> None:
+    """Tells the process's file what they took, ever more rarely, beside the events by then: a
+    report takes as much for each of the others."""
+    took = _took.setdefault(recorder.who, [0, 0])
+    took[0] += cpu_ns
+    took[1] += 1
+    if took[1] >= _FEW and not took[1] & (took[1] - 1):
+        events = sum(recorder.tables[name].rows for name in EVENT_TABLES)
+        recorder.describe(readers_cpu_ns=took[0], readers_events=events)
 
 
 class _TimedCall(Call):
@@ -189,7 +178,7 @@ class Observer:
                     raise
                 self._report("after", error)
 
-    def _timed(self, recorder: Recorder, work: Any, *given: Any) -> Any:
+    def _timed(self, recorder: recording.Recorder, work: Any, *given: Any) -> Any:
         """Begins or ends a call, and counts what that costs the job, for those untimed too: for so
         many more from call to call, up to a limit."""
         began_ns = thread_time_ns()
@@ -198,7 +187,7 @@ class Observer:
         call = work(*given)
         if type(call) is Call:
             call.__class__ = _TimedCall
-        _cost.took(recorder, self._times * (thread_time_ns() - began_ns))
+        _count(recorder, self._times * (thread_time_ns() - began_ns))
         return call
 
     def fail(self, call: Any, error: BaseException) -> None:

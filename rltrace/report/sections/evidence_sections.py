@@ -71,14 +71,10 @@ def _own_cost(cost: OwnCost) -> str:
         return "Tracing cost: no event was recorded."
     source = "measured in the job" if cost.calibrated else "a usual value"
     events = units.plural(cost.events, "event")
-    text = f"Tracing cost: {events} × {cost.event_cost_ns:,.0f} ns"
-    if cost.tokens:
-        text += f", {cost.tokens:,} captured tokens in them"
-    text += f" ({source})"
+    text = f"Tracing cost: {events} × {cost.event_cost_ns:,.0f} ns ({source})"
     if math.isnan(cost.share):
         return f"{text}; its share of the job's time is not known."
-    share, worst = units.share(cost.share), units.share(cost.worst_share)
-    return f"{text}. It delays the job by at most {share}; the busiest process has {worst}."
+    return f"{text}. It delays the job by at most {units.share(cost.share)}."
 
 
 def figures_of(run: OpenedRun) -> tuple[OwnFigure, ...]:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rltrace.trace.errors import RltraceError, WrongUsage
+from rltrace.trace.errors import RltraceError, WrongUsage, first_line
 from rltrace.trace.read import bounds
 from rltrace.trace.run_dir import CLOCKS, ENDS, NAMES, NODES, PROBLEMS, PROCESS
 from rltrace.trace.safe_open import opened, opener
@@ -48,7 +48,6 @@ _AT_ONCE = 16
 MOST_PACKED_BYTES = 64 << 20  # of a stored pack, and of its pieces together
 _NEEDED = re.compile(r'"([A-Za-z][\w-]*)')
 """How fsspec names packages that a filesystem needs: `requires "paramiko" to be`."""
-_LONGEST_SAID = 300  # characters of what a filesystem's library says
 _LACKS_CREDENTIALS = re.compile(r"credential|forbidden|access ?denied|unauthori[sz]ed", re.I)
 _CREDENTIALS = (
     "credentials are taken from where the filesystem's own tools take them (the environment, "
@@ -108,7 +107,7 @@ def _check_installed(url: str, protocol: str) -> None:
     except ImportError as error:
         named = dict.fromkeys(_NEEDED.findall(str(error)))
         needed = [name for name in named if find_spec(name) is None]
-        needs = f"{protocol}:// needs {' and '.join(needed)}" if needed else _first_line(error)
+        needs = f"{protocol}:// needs {' and '.join(needed)}" if needed else first_line(error)
         raise _not_installed(url, needs, " ".join((INSTALL, *needed))) from None
 
 
@@ -120,15 +119,9 @@ def unreached(url: str, error: OSError) -> RltraceError:
     """What is said of a URL that cannot be read or written, in one sentence."""
     if error.filename:  # a file here
         return RltraceError(f"{url} cannot be reached: {error.filename}: {error.strerror}")
-    why = error.strerror or _first_line(error)
+    why = error.strerror or first_line(error)
     refused = isinstance(error, PermissionError) or _LACKS_CREDENTIALS.search(why)
     return RltraceError(f"{url} cannot be reached: {why}{f'; {_CREDENTIALS}' if refused else ''}")
-
-
-def _first_line(error: Exception) -> str:
-    """What a library says, without what follows: some list every path that they have tried."""
-    said = re.split(r"\r|\n|\\n", str(error).strip())[0].rstrip(". ")
-    return said[:_LONGEST_SAID] or type(error).__name__
 
 
 class Store:
@@ -143,7 +136,7 @@ class Store:
             try:
                 self._files, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
             except ImportError as error:
-                message = f"{self.url} cannot be opened here: {_first_line(error)}"
+                message = f"{self.url} cannot be opened here: {first_line(error)}"
                 raise WrongUsage(message) from None
         self._root = str(root).rstrip("/")
         self._has_folders = urlsplit(self.url).scheme not in _OBJECT_STORES
@@ -289,7 +282,7 @@ def _as_os_error() -> Iterator[None]:
     except (OSError, RltraceError):
         raise
     except Exception as error:
-        raise OSError(f"{type(error).__name__}: {_first_line(error)}") from error
+        raise OSError(f"{type(error).__name__}: {first_line(error)}") from error
 
 
 _MAGIC = b"RLTPACK1"

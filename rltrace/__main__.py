@@ -1,5 +1,5 @@
 """`python -m rltrace`: the command line where its script is not found."""
 
-from rltrace.entry import main
+from rltrace.entry import program
 
-main()
+program()

@@ -35,24 +35,23 @@ def main() -> NoReturn:
     if os.name == "nt":
         _say("Windows is not supported: rltrace records on Linux (WSL is one)")
         sys.exit(4)
+    ended(_command, signal.SIG_DFL)
+
+
+def program() -> NoReturn:
+    """As `main`, of a process that does nothing else. After a command that reads runs it ends
+    without the interpreter's last search through all objects, a twentieth of a report's time; but
+    what DuckDB has spilled to disk only its own end removes."""
     try:
-        ended(_command, signal.SIG_DFL)
+        main()
     except SystemExit as end:
-        _leave(end.code if isinstance(end.code, int) else 0)
-        raise
-
-
-def _leave(code: int) -> None:
-    """Ends a command that reads runs, without the interpreter's last search through all objects: a
-    twentieth of a report's time. What DuckDB has spilled to disk only its own end removes."""
-    reading = sys.modules.get("rltrace.trace.read.run")
-    if reading is None or sys.argv[1] in _JOBS or any(map(os.path.exists, reading.SPILLED)):
-        return
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    os._exit(code)
+        reading = sys.modules.get("rltrace.trace.read.run")
+        if reading is None or sys.argv[1] in _JOBS or any(map(os.path.exists, reading.SPILLED)):
+            raise
+        atexit._run_exitfuncs()
+        if sys.stderr is not None:
+            sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 0)
 
 
 def ended(command: Callable[[], object], interrupt: Any = None) -> NoReturn:

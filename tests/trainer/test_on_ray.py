@@ -12,7 +12,7 @@ from ray.util import placement_group_table
 from rltrace.testing.inside.sync import shared_memory
 from rltrace.testing.inside.trainer import actor_pools as crew
 from rltrace.trainer import Ledger, TrainerError, train
-from tests.patience import PATIENCE_S, until
+from tests.patience import until
 from tests.trainer.conftest import SMALL
 from tests.trainer.test_placement import Broken, adds_up, lags, training
 
@@ -42,8 +42,7 @@ def until_nothing_is_left() -> None:
     assert jobs
     until(
         lambda: not any(place.name.startswith(jobs) for place in shared_memory().glob("*")),
-        "the places of this cluster's jobs to be gone",
-        PATIENCE_S,
+        "the end of the places of this cluster's jobs",
     )
 
 

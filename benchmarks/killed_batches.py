@@ -16,7 +16,6 @@ from rltrace.testing.inside.adapters import uses
 from rltrace.testing.inside.hooks import Call, recorder
 
 ROWS = 5_000
-BASE_NS = 0x0123_4567_89AB_CDEF  # no half of it is a time of any row
 
 
 def columns_of(batch: int) -> list[list[Any]]:
@@ -33,9 +32,8 @@ def main(directory: str, acknowledged: str) -> None:
     assert active is not None
     call = Call(main, (), {}, active)
     for batch in range(400):  # 2 million rows, which no trial lives to see
-        times = range(BASE_NS + batch * ROWS, BASE_NS + (batch + 1) * ROWS)
         fates, ids, tokens, *moved = columns_of(batch)
-        uses(call, fates, ids, tokens, moved, time_ns=times, version=batch)
+        uses(call, fates, ids, tokens, moved, version=batch)
         counter[0] = batch + 1
 
 

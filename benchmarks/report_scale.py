@@ -50,7 +50,8 @@ from click.testing import CliRunner
 from rltrace.cli import main
 assert CliRunner().invoke(main, ["report", sys.argv[1]]).exit_code == 0
 print(*[name for name, module in sys.modules.items()
-        if getattr(module, "__file__", "") and name not in ("__main__", "click.testing")])
+        if getattr(module, "__file__", "") and all(map(str.isidentifier, name.split(".")))
+        and name not in ("__main__", "click.testing")])
 """
 
 FLOOR = '''

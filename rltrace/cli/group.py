@@ -82,13 +82,16 @@ def told(error: BaseException) -> tuple[str, int]:
         return visible(_sentence(error)), errors.WRONG_USAGE
     if isinstance(error, click.Abort):
         return "interrupted", errors.INTERRUPTED
-    if isinstance(error, MemoryError):
+    # What DuckDB lacks while pyarrow asks for its rows is an OSError without a number.
+    if isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and "Out of Memory" in str(error)
+    ):
         return short_of_space() or errors.NO_MEMORY, errors.UNREADABLE
     if isinstance(error, OSError):
         output.discard()
         if isinstance(error, BrokenPipeError):
             return "", errors.OK
-        why, where = error.strerror or str(error), error.filename
+        why, where = error.strerror or errors.first_line(error), error.filename
         said = why[:1].lower() + why[1:]
         if isinstance(where, (str, bytes)):
             said = visible(f"{os.fsdecode(where)}: {why}")

@@ -119,7 +119,7 @@ class Observer:
             if self._untimed:
                 self._untimed -= 1
             else:
-                return self._timed(recorder, self.begin, args, kwargs)
+                return self._timed(recorder, Observer.begin, args, kwargs)
             call = Call(self.function, args, kwargs, recorder)
             stage = self._stage
             if self._stage_decides:
@@ -159,7 +159,7 @@ class Observer:
         if type(call) is not Call:
             if type(call) is _TimedCall:
                 call.__class__ = Call  # type: ignore[assignment]
-                self._timed(call.recorder, self.end, call, result)
+                self._timed(call.recorder, Observer.end, call, result)
             else:
                 call.end()
             return
@@ -182,9 +182,9 @@ class Observer:
         """Begins or ends a call, and counts what that costs the job, for those untimed too: for so
         many more from call to call, up to a limit."""
         began_ns = thread_time_ns()
-        if work == self.begin:
+        if work is Observer.begin:  # and not one of a subclass, which has called this one
             self._times = self._untimed = min(self._times + 1, _ONE_IN)
-        call = work(*given)
+        call = work(self, *given)
         if type(call) is Call:
             call.__class__ = _TimedCall
         _count(recorder, self._times * (thread_time_ns() - began_ns))

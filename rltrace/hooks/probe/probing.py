@@ -65,7 +65,7 @@ class ProbingObserver(Observer):
         if delays is None or not self.on or recording._active is None:
             return call
         try:
-            if type(call) is Call and call.stage == Stage.STEP:
+            if isinstance(call, Call) and call.stage == Stage.STEP:
                 delays.publish(call.recorder.step)
                 return call
             stage = self._delayed

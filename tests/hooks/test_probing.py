@@ -322,3 +322,12 @@ def test_calls_at_once_are_paid_for_once(probe: Probe) -> None:
         "SELECT avg((value > 0)::INT) FROM samples WHERE counter LIKE '%/env/slept'"
     )
     assert given > 0.9
+
+
+def test_calls_of_which_some_are_timed_are_begun_and_dosed_once(probe: Probe) -> None:
+    results = []
+    hook = Hook("mod:generate", "rollout", after=lambda call: results.append(call.result))
+    owner = hooked({"generate": lambda: busy(0.005) or 5}, generate=hook)
+    assert [owner.generate() for _ in range(20)] == results == [5] * 20
+    assert probe.rows("SELECT count(*) FROM spans WHERE end_ns > 0") == [20]
+    assert probe.slept()["rollout"] > 0.3 * 20 * 0.005

@@ -122,6 +122,9 @@ def _hold_streams() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
+    for name in ("stdout", "stderr"):  # who writes to one that is closed has nobody who reads it
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
 def _told(error: BaseException) -> tuple[str, int]:

@@ -214,3 +214,14 @@ def test_no_name_is_obeyed_by_a_terminal(tmp_path: Path) -> None:
         codes = re.findall(r"----- (\d+)", said)
         assert codes, command
         assert codes[0] in "0123", (command, said)
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "1>&- 2>&-"])
+@pytest.mark.parametrize("line", ["report RUN", "gate RUN --wall rollout", "query RUN @slow --csv"])
+def test_a_closed_stream_changes_no_exit_code(small_run: Path, line: str, closed: str) -> None:
+    command = f"{sys.executable} -m rltrace {line.replace('RUN', str(small_run))}"
+    codes = [
+        subprocess.run(f"{command} {to}", shell=True, check=False, capture_output=True).returncode
+        for to in ("", closed)
+    ]
+    assert codes[0] == codes[1] < 4

@@ -116,7 +116,7 @@ class Observer:
                 if self._stage == _NO_SPAN:
                     return None
                 return recorder.begin(recorder.name(self._name), self._stage, self._phase)
-            if self._untimed:
+            if self._untimed > 0:  # two threads may take it below
                 self._untimed -= 1
             else:
                 return self._timed(recorder, Observer.begin, args, kwargs)

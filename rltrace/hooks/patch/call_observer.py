@@ -181,6 +181,7 @@ class Observer:
     def _timed(self, recorder: recording.Recorder, work: Any, *given: Any) -> Any:
         """Begins or ends a call, and counts what that costs the job, for those untimed too: for so
         many more from call to call, up to a limit."""
+        thread_time_ns()  # the clock, too, is cold: what its first reading takes is no call's cost
         began_ns = thread_time_ns()
         if work is Observer.begin:  # and not one of a subclass, which has called this one
             self._times = self._untimed = min(self._times + 1, _ONE_IN)

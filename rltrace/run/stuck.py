@@ -24,8 +24,7 @@ from rltrace.trace.read.run import OpenedRun, open_run
 
 TIMES = 3.0  # a usual step, before silence means anything
 _APART_S = 10.0  # two looks; frames that stay are told
-_BUSY_CORES = 0.3
-_BUSY_BYTES_PER_S = 1e6
+_BUSY_CORES, _BUSY_BYTES_PER_S = 0.3, 1e6
 _BUSY_TIMES = 10  # as long is waited for a step that computes; out of steps it is no sign at all
 
 

@@ -21,7 +21,7 @@ class RewardWorker:
 
     def verify(self, trajectory: Trajectory) -> Reward:
         """One verdict. A verifier that hangs or fails gives none, and says so."""
-        started = time.perf_counter()
+        start_ns = time.monotonic_ns()
         value, outcome = float("nan"), "ok"
         try:
             value = self.task.reward(trajectory.prompt, trajectory.tokens.tolist())
@@ -29,5 +29,5 @@ class RewardWorker:
             outcome = "timeout"
         except (OSError, subprocess.SubprocessError):
             outcome = "error"
-        time.sleep(max(0.0, self.latency + started - time.perf_counter()))
-        return Reward(trajectory.id, value, component=self.task.name, outcome=outcome)
+        time.sleep(max(0.0, self.latency - (time.monotonic_ns() - start_ns) / 1e9))
+        return Reward(trajectory.id, value, self.task.name, outcome, start_ns, time.monotonic_ns())

@@ -54,6 +54,8 @@ class Reward:
     value: float
     component: str
     outcome: str  # "ok", "timeout" or "error"
+    start_ns: int  # of the node's monotonic clock
+    end_ns: int
 
 
 @dataclass(eq=False)

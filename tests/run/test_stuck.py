@@ -306,6 +306,33 @@ def test_a_job_that_moves_data_is_stuck_only_in_a_step(
     assert job.returncode == 0
 
 
+def test_a_cause_that_is_unknown_is_looked_for_again_and_told_in_the_end(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, job = traced(
+        """
+        import select, sys
+        def works(depth):
+            return works(depth - 1) if depth else select.select([sys.stdin], [], [], 0.01)[0]
+        with rltrace.step(0):
+            with rltrace.span("train"):
+                pass
+            print("there", flush=True)
+            depth = 0
+            while not works(depth):
+                depth = (depth + 1) % 100
+        """
+    )
+    time.sleep(2.5)
+    look(str(run), 2.0, 2.0)
+    assert json.loads(capsys.readouterr().out) == {"again_s": 2.0}
+    look(str(run), 0.2, 0.2)  # more than ten times as long
+    assert json.loads(capsys.readouterr().out)["culprit"]["kind"] == "unknown"
+    job.communicate("\n")
+    assert job.returncode == 0
+
+
 @pytest.mark.slow
 def test_twelve_hangs_are_named_and_end_as_they_would(tmp_path: Path) -> None:
     def hang(kind: str) -> tuple[str, str, int | None]:

@@ -19,8 +19,8 @@ from rltrace.hooks.sample_api import identify
 from rltrace.hooks.spans import codes_of
 from rltrace.trace.vocabulary import SyncRole, Transport
 
-# Columns that are named as the trainer's own fields.
-_END = ("last_version", "response_tokens", "turns", "preemptions")
+_END = ("last_version", "response_tokens", "turns", "preemptions")  # named as the trainer's fields
+_VERDICT = ("value", "start_ns", "end_ns")
 _USE = ("version", "tokens", "mean_log_ratio", "clip_share", "sum_w", "sum_w_squared")
 
 _shared_id = lru_cache(256)(identify)  # of what many samples have in common
@@ -104,12 +104,13 @@ def _ended(call: Call) -> None:
         call.recorder.capture(row, trajectory.prompt, trajectory.tokens)
 
 
-def _verdict(call: Call) -> None:
-    reward = call.result
-    if reward is not None:
-        component, outcome = call.recorder.name(reward.component), codes_of("Outcome")
-        known = {"value": reward.value, "component": component, "outcome": outcome[reward.outcome]}
-        call.row("rewards", trajectory=identify(reward.trajectory), **known)
+def _verdicts(call: Call) -> None:
+    told, outcomes = call.result or (), codes_of("Outcome")
+    columns = {name: [getattr(one, name) for one in told] for name in _VERDICT}
+    columns["trajectory"] = [identify(one.trajectory) for one in told]
+    columns["component"] = [call.recorder.name(one.component) for one in told]
+    columns["outcome"] = [outcomes[one.outcome] for one in told]
+    call.rows("rewards", len(told), **columns)
 
 
 def _train(call: Call) -> None:
@@ -185,8 +186,7 @@ class RayTrainer(Adapter):
         Hook(f"{_ROLLOUT}.use_tool", "env"),
         Hook(f"{_ENGINE}.prefill", before=_prefill_begins, after=_first_tokens),
         Hook(f"{_REWARD}.__init__", after=_rank),
-        Hook(f"{_REWARD}.score", "reward", before=_work),
-        Hook(f"{_REWARD}.verify", after=_verdict),
+        Hook(f"{_REWARD}.score", "reward", before=_work, after=_verdicts),
         Hook(f"{_REFERENCE}.__init__", after=_policy),
         Hook(f"{_REFERENCE}.log_probs", "reference", before=_work),
         Hook(f"{_LEARNER}.__init__", after=_policy),

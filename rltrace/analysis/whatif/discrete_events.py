@@ -6,7 +6,7 @@ import heapq
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import count
@@ -111,9 +111,9 @@ class Worker:
         self._due = math.inf  # when the next of them ends
         self._unplanned = False
 
-    def submit(self, tokens: float, sequence: _Sequence) -> None:
-        self.actors.known[self._number] += 1
-        self.waiting.append((tokens, sequence))
+    def submit(self, sequences: Sequence[tuple[float, _Sequence]]) -> None:
+        self.actors.known[self._number] += len(sequences)
+        self.waiting.extend(sequences)
         if len(self.running) + self.held < self.slots and not self.paused:
             self._advance()
             self._fill()
@@ -309,11 +309,10 @@ class Actors:
         groups = self.groups[batch % len(self.groups)]
         samples = groups[number % len(groups)]
         group = ReplayedGroup(len(samples), len(samples))
-        worker = self._least_busy()
-        for tokens, env_s, verdict_s in samples:
-            if self.load.spread:
-                worker = self._least_busy()
-            worker.submit(tokens / 2 if env_s > 0 else tokens, (group, tokens, env_s, verdict_s))
+        # Of tokens, seconds of tools, which are called halfway, and seconds of the verdict.
+        made = [(one[0] / (2 if one[1] > 0 else 1), (group, *one)) for one in samples]
+        for some in ([one] for one in made) if self.load.spread else [made]:
+            self._least_busy().submit(some)
 
     def pause(self, paused: bool) -> None:
         for worker in self.workers:

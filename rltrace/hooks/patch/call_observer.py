@@ -36,7 +36,6 @@ _REVIVE = (
 kind: type[Observer] | None = None
 """What `Observer(hook)` makes instead; a probe sets its own."""
 
-
 _took: dict[str, list[int]] = {}  # by recorder: CPU ns of calls that are read, and how often timed
 _FEW = 16
 

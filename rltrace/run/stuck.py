@@ -24,6 +24,7 @@ from rltrace.trace.read.run import OpenedRun, open_run
 
 TIMES = 3.0  # a usual step, before silence means anything
 _APART_S = 10.0  # two looks; frames that stay are told
+_CLOCKS_NS = 10**6  # a better pair of clocks, which comes meanwhile, moves all that was recorded
 _BUSY_CORES, _BUSY_BYTES_PER_S = 0.3, 1e6
 _BUSY_TIMES = 10  # as long is waited for a step that computes; out of steps it is no sign at all
 
@@ -48,7 +49,7 @@ def look(path: str, after_s: float, first_s: float) -> None:
     seen = look_at(Path(path), _of_this_node(run), apart_s, dumps)
     passed_s, after = time.monotonic() - began, used(pids)
     later = open_run(path)
-    it_moves = silence(RunAnalysis(later))[0] != since_ns
+    it_moves = silence(RunAnalysis(later))[0] > since_ns + _CLOCKS_NS
     found = first_cause(analysis, seen, later.opened_ns)
     is_early = silent_s < _BUSY_TIMES * limit_s
     unclear = is_early and found.culprit.kind == "unknown"  # it may do what takes long

@@ -50,11 +50,11 @@ def look(path: str, after_s: float, first_s: float) -> None:
     passed_s, after = time.monotonic() - began, used(pids)
     later = open_run(path)
     it_moves = silence(RunAnalysis(later))[0] > since_ns + _CLOCKS_NS
-    found = first_cause(analysis, seen, later.opened_ns)
-    is_early = silent_s < _BUSY_TIMES * limit_s
-    unclear = is_early and found.culprit.kind == "unknown"  # it may do what takes long
-    works = (is_early or step < 0) and (_is_busy(before, after, passed_s) or computes(pids))
-    _print({"again_s": limit_s} if it_moves or unclear or works else found.told())
+    is_early = step < 0 or silent_s < _BUSY_TIMES * limit_s
+    if it_moves or (is_early and (_is_busy(before, after, passed_s) or computes(pids))):
+        _print({"again_s": limit_s})  # it is slow
+        return
+    _print(first_cause(analysis, seen, later.opened_ns).told())
 
 
 def on_demand(path: Path) -> tuple[Stuck, dict[str, ProcessSeen]]:

@@ -379,12 +379,12 @@ def _kernels(thread: ThreadSeen) -> ThreadWait:
     """By the kernel's word for it, where the stack was not asked for."""
     if "epoll" in thread.wait or "ep_poll" in thread.wait:
         return ThreadWait("loop", "an event loop with nothing to do", "")
+    if "futex" in thread.wait:  # before all: `futex_do_wait` is one, too
+        return ThreadWait("code", "a wait for another thread, or in C", "")
     for begin, says in _KERNELS.items():
         if begin in thread.wait:
             kind = {"a child": "child", "a sleep": "sleep", "a poll": "sleep"}.get(says, "code")
             return ThreadWait(kind, says, "")
-    if "futex" in thread.wait:
-        return ThreadWait("code", "a wait for another thread, or in C", "")
     return ThreadWait("code", thread.wait or "code that runs", "")
 
 

@@ -25,7 +25,7 @@ from rltrace.adapters.log_table import (
 from rltrace.analysis.timeline.steps import warmup_by_margin
 from rltrace.importers.formats.json_lines import COUNTED
 from rltrace.importers.log_detection import check_framework, is_of
-from rltrace.importers.log_records import Log, counted, first_of, joined
+from rltrace.importers.log_records import Log, check_many, counted, first_of, joined
 from rltrace.importers.run_writer import NEVER_LOGGED, ImportedRun, ImportedStep, Timed
 from rltrace.trace.errors import RltraceError
 from rltrace.trace.vocabulary import Stage
@@ -96,11 +96,11 @@ def read_durations(log: Log, framework: str) -> ImportedRun:
             f"{log.path} is no log of {scheme.name}'s trainer: none of its timers is there "
             f"(what it has begins with {', '.join(kinds[:6]) or 'nothing'})"
         )
-    only_rl = scheme.table.get("only_rl", "")
-    if not any(re.match(only_rl, name) for name in names):
+    if not any(re.match(scheme.table.get("only_rl", ""), name) for name in names):
         raise RltraceError(
             f"{log.path} has figures of training only, none of generation or rewards: that is no RL"
         )
+    check_many(range(sum(record.steps for record in records)))  # one may stand for many
     lengths = _lengths(records, scheme, told)
     some = any(length is not None for length in lengths)  # else all are laid out by their parts
     every = [

@@ -139,7 +139,7 @@ def too_long(what: str) -> RltraceError:
 def check_many(records: Sized) -> None:
     """Errors: `RltraceError` for more steps than a log may tell of."""
     if len(records) > bounds.MOST_STEPS:
-        raise too_long(f"more than {bounds.MOST_STEPS:,} records")
+        raise too_long(f"more than {bounds.MOST_STEPS:,} steps")
 
 
 @dataclass

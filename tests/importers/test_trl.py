@@ -264,3 +264,12 @@ def test_a_report_of_means_has_no_interval_and_says_what_they_are(tmp_path: Path
     assert found == [(30, pytest.approx(63.0))]
     told = " ".join(invoke("report", "--full", tmp_path / "run").output.split())
     assert "2.10 s a step, 30 steps" in told
+
+
+def test_a_step_that_stands_for_millions_is_refused(tmp_path: Path) -> None:
+    """Its figures would be those of each step since the one before."""
+    figures = {"step_time": 3.5, "completions/mean_length": 6.5, "loss": 0.5}
+    lines = [{"step": step, "data": figures} for step in (1, 1_800_000_000)]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    refused = invoke("report", tmp_path / "log.jsonl")
+    assert (refused.exit_code, "steps" in refused.stderr) == (4, True)

@@ -26,8 +26,8 @@ _STEP = re.compile(
 _COUNTER = re.compile(r"(?:.*[/_])?step")  # unless it is known as a timer
 _FEWEST = 3  # figures of a framework: fewer may be anybody's words
 _NAMED = re.compile(
-    rf"(?P<name>[A-Za-z][\w./@-]*(?: [\w./@-]+){{0,4}})['\"]?\s*[:={BORDERS}]\s*['\"]?"
-    rf"(?P<value>{VALUE}){UNIT}(?![\w.])"
+    rf"(?<![\w./@-])[./@-]*(?P<name>[A-Za-z][\w./@-]*(?: [\w./@-]+){{0,4}})"
+    rf"['\"]?\s*[:={BORDERS}]\s*['\"]?(?P<value>{VALUE}){UNIT}(?![\w.])"
 )
 _MOST_PAIRS = 1 << 20
 

@@ -379,7 +379,7 @@ def _kernels(thread: ThreadSeen) -> ThreadWait:
     """By the kernel's word for it, where the stack was not asked for."""
     if "epoll" in thread.wait or "ep_poll" in thread.wait:
         return ThreadWait("loop", "an event loop with nothing to do", "")
-    if "futex" in thread.wait:  # before all: `futex_do_wait` is one, too
+    if "futex" in thread.wait:  # first: `futex_do_wait` holds the name of a wait for a child
         return ThreadWait("code", "a wait for another thread, or in C", "")
     for begin, says in _KERNELS.items():
         if begin in thread.wait:

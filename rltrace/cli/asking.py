@@ -126,13 +126,12 @@ def compare(before: Path, after: Path, phase: int | None, as_json: bool) -> None
 
 def _read(kind: str, context: click.Context, option: click.Parameter, value: str | None) -> Any:
     from rltrace.analysis.plan.data_sheets import parameters
-    from rltrace.analysis.plan.workload_input import seconds
 
     if value == "":
         raise WrongUsage(f"{option.opts[0]} is empty")
     if value is None or kind == "text":
         return value
-    return seconds(value, option.opts[0]) if kind == "time" else parameters(value)
+    return options.seconds(value, option.opts[0]) if kind == "time" else parameters(value)
 
 
 _KINDS: dict[str, dict[str, Any]] = {

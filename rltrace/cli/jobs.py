@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections import Counter
@@ -67,19 +66,10 @@ def wrap(
     hooked = Counter(hook.partition("=")[0] for hook in stages)
     if twice := [target for target, n in hooked.items() if n > 1]:  # its time would count twice
         raise WrongUsage(f"--hook {twice[0]} has two stages: give one")
-    after_s = None if stuck_after is None else _seconds(stuck_after)
-    options = WrapOptions(probe=design, stuck_after_s=after_s, **asked)
-    sys.exit(wrap_(list(command), out, options))
-
-
-_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600}
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    if found and 1 <= (seconds := float(found[1]) * _UNITS_S[found[2]]) < 1e9:
-        return seconds
-    raise WrongUsage(f"--stuck-after is a time such as 90s, 10m or 2h, not {text!r}")
+    after_s = None
+    if stuck_after is not None:
+        after_s = options.seconds(stuck_after, "--stuck-after", least=1.0)
+    sys.exit(wrap_(list(command), out, WrapOptions(probe=design, stuck_after_s=after_s, **asked)))
 
 
 def _design_of(stages: str, budget: str | None, seed: int | None) -> Design:

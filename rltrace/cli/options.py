@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rltrace.report.layout import Section
     from rltrace.trace.read.run import OpenedRun
 
+_UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0}
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -64,6 +66,14 @@ def run_path(given: str) -> Path:
         return Path(given)
     with working(f"fetching {given}") as tell:
         return fetch(given, lambda done, of: tell(f"{done / 1e6:,.1f} of {of / 1e6:,.1f} MB"))
+
+
+def seconds(text: str, what: str, least: float = 0.0) -> float:
+    """`8s`, `250ms`, `2min` -> seconds. Errors: `RltraceError` for what is no time."""
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(ms|s|min|m|h)?", text.strip())
+    if found and least <= (time_s := float(found[1]) * _UNITS_S[found[2]]) < 1e9:
+        return time_s
+    raise WrongUsage(f"{what} must be a time such as 90s, 250ms or 2h, not {text!r}")
 
 
 _OF_LAST = "Of the last N complete steps only, and what came after them."

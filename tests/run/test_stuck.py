@@ -306,6 +306,28 @@ def test_a_job_that_moves_data_is_stuck_only_in_a_step(
     assert job.returncode == 0
 
 
+def test_a_thread_that_waits_now_and_then_is_seen_as_it_waits(
+    traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
+) -> None:
+    """It works half of the time: as one does that waits for a core, and wakes often."""
+    run, job = traced(
+        """
+        import select, sys, time
+        with rltrace.span("rollout"):
+            print("there", flush=True)
+            while not select.select([sys.stdin], [], [], 0.05)[0]:
+                until = time.monotonic() + 0.05
+                while time.monotonic() < until:
+                    pass
+        """
+    )
+    for _ in range(6):
+        (seen,) = look_at(run, _facts(run), 0.1).values()
+        assert seen.threads[0].wait != ""
+    job.communicate("\n")
+    assert job.returncode == 0
+
+
 def test_a_wait_for_another_thread_is_none_for_a_child(
     traced: Callable[[str], tuple[Path, subprocess.Popen[str]]],
     capsys: pytest.CaptureFixture[str],

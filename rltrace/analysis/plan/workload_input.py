@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,14 +21,12 @@ from rltrace.analysis.whatif.replay import replay
 from rltrace.analysis.whatif.stated_workload import Tables, by_table
 from rltrace.analysis.whatif.workload import Constants, PlanConstants, number_of, packaged
 from rltrace.analysis.whatif.workload_of_run import workload_of
-from rltrace.trace.errors import CANNOT_TELL, RltraceError, WrongUsage
+from rltrace.trace.errors import CANNOT_TELL, RltraceError
 from rltrace.trace.read.stated_tables import checked, refuse
 from rltrace.trace.untrusted_files import toml_given
 from rltrace.trace.vocabulary import Stage, word
 
 _MOST_LAG = 1e6
-_TIME = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|s|min|m|h)?")
-_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
 def read_workload(path: Path) -> Tables:
@@ -42,14 +39,6 @@ def merged(tables: Tables, flags: Tables) -> Tables:
     if {"name", "parameters"} & set(flags.get("model", {})):
         tables = {**tables, "model": {}}  # another model is wholly another
     return {name: {**tables.get(name, {}), **flags.get(name, {})} for name in {**tables, **flags}}
-
-
-def seconds(text: str, what: str) -> float:
-    """`8s`, `250ms`, `2min` -> seconds. Errors: `RltraceError` for what is no time."""
-    found = _TIME.fullmatch(text.strip())
-    if not found:
-        raise WrongUsage(f"{what} must be a time like 8s or 250ms, not {text!r}")
-    return float(found[1]) * _SECONDS[found[2]]
 
 
 def spec_of(tables: Tables, where: str) -> Spec:

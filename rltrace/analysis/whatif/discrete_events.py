@@ -276,8 +276,8 @@ class Actors:
         """As many groups as a step takes, with nothing before them on its way."""
         load, first = self.load, self.begun % (self.per_step * len(self.groups))
         share_s, servers = load.reference_s / self.per_step, int(load.reward_workers)
-        parts = load.batches, first, load.engine, load.spread, servers, share_s
-        batch = closed_batch(*parts) if self.closed else None
+        parts = load.batches, first, load.engine, load.spread, servers, load.judged_in_turn
+        batch = closed_batch(*parts, share_s) if self.closed else None
         if batch is None:
             for _ in range(self.per_step):
                 self.begin_group()
@@ -338,15 +338,15 @@ class Actors:
                 self._judge(one)
 
     def _judge(self, group: ReplayedGroup) -> None:
-        def done() -> None:
-            group.unscored -= 1
+        def done(verdicts: int) -> None:
+            group.unscored -= verdicts
             if not group.unscored:
                 share_s = self.load.reference_s / self.per_step
                 self.reference.serve(share_s, lambda: self._complete(group))
 
         verdicts_s, group.verdicts_s = group.verdicts_s, []
-        for seconds in verdicts_s:
-            self.rewards.serve(seconds, done)
+        for call_s in _calls(verdicts_s, self.load.judged_in_turn):
+            self.rewards.serve(sum(call_s), partial(done, len(call_s)))
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ class ClosedBatch:
 @lru_cache(maxsize=256)
 def closed_batch(
     batches: tuple[SampleBatch, ...], first: int, engine: EngineModel, spread: bool, servers: int,
-    pass_s: float,
+    in_turn: bool, pass_s: float,
 ) -> ClosedBatch | None:  # fmt: skip
     """The events of the groups from the `first` of all batches on, by arithmetic; None where
     sequences have to wait for a slot."""
@@ -397,7 +397,7 @@ def closed_batch(
     free, begin_s, sums_s, scored_s = [generated_s] * servers, [], [0.0], []
     for of_group in verdicts.values():
         scored_s.append(generated_s)
-        for seconds in of_group:
+        for seconds in map(sum, _calls(of_group, in_turn)):
             if seconds > 0:
                 begin_s.append(heapq.heappop(free))
                 sums_s.append(sums_s[-1] + seconds)
@@ -412,6 +412,11 @@ def closed_batch(
             complete_s[i] = end_s
             busy_s.append((Stage.REFERENCE, begin, end_s))
     return ClosedBatch(complete_s, busy_s, begin_s, sums_s, max(known))
+
+
+def _calls(verdicts_s: list[float], in_turn: bool) -> list[list[float]]:
+    """The verdicts of a group, by the calls that make them."""
+    return [verdicts_s] if in_turn and verdicts_s else [[seconds] for seconds in verdicts_s]
 
 
 @lru_cache(maxsize=64)

@@ -377,24 +377,26 @@ def scoring_of(samples: SteadySamples, placement: str, in_batches: bool) -> str:
     return "sample" if (judged[known] < last[place[known]]).mean() > _EARLY else "group"
 
 
-def judges_of(run: OpenedRun, samples: SteadySamples, since_ns: int) -> tuple[int, float]:
+def judges_of(run: OpenedRun, samples: SteadySamples, since_ns: int) -> tuple[int, float, bool]:
     """Verdicts that were in the making at once, at the most (a process may make several), and the
     seconds of one, beyond which it waited for a judge (infinite: none did). They did where the
-    spans of reward functions fill the time in which verdicts are awaited, and are far shorter."""
+    spans of reward functions fill the time in which verdicts are awaited, and are far shorter.
+    Last, whether a call makes those of several samples, one by one."""
     known = ~np.isnan(samples.judged_s) & (samples.verdict_s > 0)
     begin_s = samples.judged_s[known]
     times_s = begin_s, begin_s + samples.verdict_s[known]
     # In whole ns: the sum of two floats may be later than a verdict that begins just then.
     begin, end = (np.round(1e9 * one).astype(np.int64) + since_ns for one in times_s)
     if not len(begin):
-        return 1, math.inf
-    query = f"select start_ns, end_ns from raw_spans where stage = {Stage.REWARD:d} and {TIMED}"
-    made = columns(run, f"{query} and start_ns >= {begin.min()} and end_ns <= {end.max()}")
+        return 1, math.inf, False
+    inside = f"start_ns >= {begin.min()} and end_ns <= {end.max()} and {TIMED}"
+    calls = f"raw_spans where stage = {Stage.REWARD:d} and {inside}"
+    *made, items = columns(run, f"select start_ns, end_ns, items from {calls}")
     asked, awaited_ns, latency_ns = _at_once(begin, end)
     at_once, busy_ns, work_ns = _at_once(*made)
     if work_ns < _WORKED * latency_ns and busy_ns > _WORKED * awaited_ns:
-        return at_once, work_ns / len(begin) / 1e9
-    return asked, math.inf
+        return at_once, work_ns / len(begin) / 1e9, False
+    return asked, math.inf, asked <= at_once and items.mean() > 1
 
 
 def _at_once(begin: Ints, end: Ints) -> tuple[int, int, int]:

@@ -116,6 +116,7 @@ class StepWorkload:
     reference_s: float = 0.0
     referred_share: float = field(default=1.0, compare=False)  # of samples, by a learner's pass
     reward_workers: int = 1
+    judged_in_turn: bool = False  # a worker judges all samples of a group
     scoring: str = "batch"
     spread: bool = False  # the samples of a group run on whichever worker has the least to do
     chunks: int = 1

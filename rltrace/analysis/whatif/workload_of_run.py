@@ -202,7 +202,7 @@ def _of_samples(
         sequences = replace(sequences, begin_s=begin_s, end_s=end_s)
     engine, notes, sure = run_samples.fit_engine(sequences, stream=placement == "async")
     batches, thin = run_samples.batches_of(samples, len(steady), placement)
-    at_once, one_s = run_samples.judges_of(run, samples, since_ns)
+    at_once, one_s, in_turn = run_samples.judges_of(run, samples, since_ns)
     judges = max(1, round(at_once / thin))
     slower = judges * thin / at_once  # so many fewer judges and verdicts, and the same rate
     verdicts_s = [np.minimum(batch.verdict_s, one_s) * slower for batch in batches]
@@ -245,7 +245,7 @@ def _of_samples(
         serial_s={s: tuple(tau_s[:, s].tolist()) for s in learner if tau_s[:, s].any()},
         switch_s=float(breakdown.exposed_s[steady, Stage.SWITCH].mean()),
         reference_s=float(tau_s[:, on_actors].sum(axis=1).mean()),
-        reward_workers=judges,
+        reward_workers=judges, judged_in_turn=in_turn,
         scoring=run_samples.scoring_of(samples, placement, in_batches),
         spread=samples.spread, in_batches=in_batches, weights_stop=stops, sync=sync,
         chunks=_chunks(breakdown, steady, placement),

@@ -54,6 +54,10 @@ def look_at(run_dir: Path, processes: Mapping[str, Mapping[str, Any]], apart_s: 
     stacks = [_asked(run_dir, processes, first, calm, also_polls)] if dumps else []
     time.sleep(max(0.0, apart_s - 1.0))
     last = {who: _seen(one.pid, processes[who]) for who, one in first.items()}
+    for _ in range(_LOOKS):  # one that waits for a core is not at work: it sleeps again soon
+        runs = [who for who, one in last.items() if one.threads and not one.threads[0].wait]
+        time.sleep(_LOOK_EVERY_S if runs else 0)
+        last |= {who: _seen(last[who].pid, processes[who]) for who in runs}
     if dumps > 1:
         stacks.append(_asked(run_dir, processes, first, calm, also_polls))
     return {who: _together(who, first[who], last[who], stacks, apart_s) for who in processes}

@@ -75,6 +75,23 @@ def test_slots_and_judges_are_found(tmp_path: Path) -> None:
     assert more.gain.value == pytest.approx(10 / 8, rel=0.02)
 
 
+@pytest.mark.parametrize(("items", "step_s"), [(4, 9.0), (1, 8.5)])
+def test_the_samples_of_a_call_share_its_judge(tmp_path: Path, items: int, step_s: float) -> None:
+    """Eight verdicts one by one, 0.25 s each, in calls of four samples, or of one: four judges."""
+    begin = [10.0 * step for step in range(6) for _ in range(8)]
+    groups = [n // 4 for n in range(len(begin))]
+    engine = sampled(
+        process("rollout"), begin, 4.0, group=groups, response_tokens=5, first_version=0
+    )
+    asked = [one + 4 + 0.25 * (n % 8) for n, one in enumerate(begin)]
+    calls = [(Stage.REWARD, one, one + 0.25 * items) for one in asked[::items]]
+    judge = judged(process("reward", *calls), asked, 0.25)
+    judge.spans = [(*made[:-1], items) for made in judge.spans]
+    run = run_of(tmp_path, driver((6, 10), 6), engine, judge, settings=COLOCATED)
+    found = predict(workload_of(run), [("reward_parallel", "x4")])
+    assert found.step_s.value == pytest.approx(step_s, rel=0.02)
+
+
 @pytest.mark.parametrize(("busy_s", "judges", "step_s"), [(0.5, 1, 9.0), (0.1, 4, 10.0)])
 def test_verdicts_that_wait_for_a_busy_judge_are_short_ones(
     tmp_path: Path, busy_s: float, judges: int, step_s: float

@@ -78,6 +78,9 @@ PARTS = batch([1, 1, 1, 5])
         (workload(SAMPLES, train_s=0, scoring="group"), 1 + 8),
         (workload(SAMPLES, train_s=0, scoring="sample"), 1 + 8),
         (workload(batch([1] * 4, verdict_s=2), train_s=0, reward_workers=4), 3),
+        # Two calls of two verdicts each keep two judges busy, however many there are.
+        (workload(batch([1] * 4, verdict_s=2, group=2), train_s=0, reward_workers=4,
+                  judged_in_turn=True), 5),
         # A learner that takes parts: three of them run under the last sample.
         (workload(PARTS, train_s=4, chunks=4, scoring="group"), 5 + 1),
         (workload(PARTS, train_s=4, scoring="group"), 5 + 4),
@@ -230,6 +233,7 @@ def any_load(random: np.random.Generator) -> Workload:
         drops_stale=bool(random.integers(2)),
         devices={"rollout": 1.0, "train": 1.0},
         cores=float(random.choice([1.0, 9.0])),
+        judged_in_turn=bool(random.integers(2)),
     )
 
 

@@ -73,7 +73,7 @@ def seconds(text: str, what: str, least: float = 0.0) -> float:
     found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(ms|s|min|m|h)?", text.strip())
     if found and least <= (time_s := float(found[1]) * _UNITS_S[found[2]]) < 1e9:
         return time_s
-    raise WrongUsage(f"{what} must be a time such as 90s, 250ms or 2h, not {text!r}")
+    raise WrongUsage(f"{what} must be a time such as 8s, 250ms or 2h, not {text!r}")
 
 
 _OF_LAST = "Of the last N complete steps only, and what came after them."

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rltrace.testing.inside.cli import seconds
 from rltrace.testing.inside.trace import CANNOT_TELL, OK, WRONG_USAGE
 from tests.cli.conftest import invoke
 
@@ -274,3 +275,10 @@ def test_weights_of_which_less_changed_travel_faster(tmp_path: Path) -> None:
         gains.append(gain(file, "sync=delta"))
     assert gains == sorted(gains)
     assert gains[0] < gains[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("8s", 8.0), ("250ms", 0.25), ("2min", 120.0), ("3", 3.0)]
+)
+def test_times_are_read(text: str, value: float) -> None:
+    assert seconds(text, "--env-latency") == value

@@ -315,8 +315,8 @@ def test_a_thread_that_waits_now_and_then_is_seen_as_it_waits(
         import select, sys, time
         with rltrace.span("rollout"):
             print("there", flush=True)
-            while not select.select([sys.stdin], [], [], 0.05)[0]:
-                until = time.monotonic() + 0.05
+            while not select.select([sys.stdin], [], [], 0.03)[0]:
+                until = time.monotonic() + 0.04
                 while time.monotonic() < until:
                     pass
         """

@@ -26,7 +26,6 @@ from rltrace.testing.inside.analysis import (
     place,
     replay,
     rollout,
-    seconds,
     spec_of,
     triage,
     wall_names,
@@ -244,13 +243,6 @@ def test_nonsense_is_refused_in_one_sentence(changes: dict[str, Any], names: str
     with pytest.raises(RltraceError, match=names) as error:
         spec_of(merged(SHORT, changes), "")
     assert (error.value.exit_code, "\n" in str(error.value)) == (WRONG_USAGE, False)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("8s", 8.0), ("250ms", 0.25), ("2min", 120.0), ("3", 3.0)]
-)
-def test_times_are_read(text: str, value: float) -> None:
-    assert seconds(text, "--env-latency") == value
 
 
 @pytest.mark.parametrize(

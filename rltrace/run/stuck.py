@@ -40,7 +40,7 @@ def look(path: str, after_s: float, first_s: float) -> None:
     limit_s = _limit_s(usual_s, after_s, first_s)
     somebody = any(_lives(facts) for facts in _of_this_node(run).values())
     if silent_s < limit_s or not somebody:
-        _print({"again_s": limit_s - silent_s if somebody else limit_s})
+        print(json.dumps({"again_s": limit_s - silent_s if somebody else limit_s}), flush=True)
         return
     apart_s = min(_APART_S, after_s)
     pids = [pid for pid in pids_of_run(Path(path)) if pid != os.getpid()]
@@ -52,9 +52,9 @@ def look(path: str, after_s: float, first_s: float) -> None:
     it_moves = silence(RunAnalysis(later))[0] > since_ns + _CLOCKS_NS
     is_early = step < 0 or silent_s < _BUSY_TIMES * limit_s
     if it_moves or (is_early and (_is_busy(before, after, passed_s) or computes(pids))):
-        _print({"again_s": limit_s})  # it is slow
+        print(json.dumps({"again_s": limit_s}), flush=True)  # it is slow
         return
-    _print(first_cause(analysis, seen, later.opened_ns).told())
+    print(json.dumps(first_cause(analysis, seen, later.opened_ns).told()), flush=True)
 
 
 def on_demand(path: Path) -> tuple[Stuck, dict[str, ProcessSeen]]:
@@ -98,7 +98,3 @@ def _is_busy(
         now[0] - was[0] > _BUSY_CORES * s or now[1] - was[1] > _BUSY_BYTES_PER_S * s
         for was, now in both
     )
-
-
-def _print(told: Mapping[str, Any]) -> None:
-    print(json.dumps(told), flush=True)

@@ -73,10 +73,12 @@ def own_files(folder: str | Path, suffix: str = "") -> tuple[list[Path], list[Pa
 
 def weigh(run: str | Path) -> int:
     """The bytes that a run's files take of the disk. Errors: `RltraceError` for a run of more files
-    or bytes than are read."""
+    or bytes than are read, and for a folder that may not be read: it is not an empty one."""
     top, counts, size, disk = os.path.realpath(run), dict[str, int](), 0, 0
     folders = [(top, 0)]
     for folder, depth in folders:  # which grows
+        if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK):
+            raise RltraceError(f"{folder} cannot be read: its rights do not allow you to")
         for entry in entries(folder):
             with suppress(OSError):  # deleted a moment ago
                 if entry.is_dir(follow_symlinks=False):

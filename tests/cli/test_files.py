@@ -3,9 +3,12 @@ to takes that as any program's, and is there afterwards."""
 
 from __future__ import annotations
 
+import ctypes
 import gzip
 import os
+import shutil
 import stat
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -13,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rltrace.testing.inside.report import whole_file
-from rltrace.testing.inside.trace import open_given, text_given, written
+from rltrace.testing.inside.trace import UNREADABLE, open_given, text_given, written
 from tests.cli.conftest import typed
 from tests.hooks.conftest import untraced
 
@@ -31,6 +34,26 @@ WRITERS = [
     "baseline RUN -o FILE",
 ]
 """Those that write a file where they are told to."""
+
+
+def _without_rights_of_root() -> None:
+    for capability in (1, 2):  # to read what its mode does not allow
+        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+
+
+@pytest.mark.parametrize("folder", ["spans", "process", "names"])
+def test_a_folder_that_may_not_be_read_is_not_an_empty_one(
+    tmp_path: Path, small_run: Path, folder: str
+) -> None:
+    run = shutil.copytree(small_run, tmp_path / "run")
+    (run / folder).chmod(0)
+    told = subprocess.run(
+        [sys.executable, "-m", "rltrace", "report", str(run)],
+        capture_output=True, text=True, check=False, preexec_fn=_without_rights_of_root,
+    )  # fmt: skip
+    (run / folder).chmod(0o700)
+    assert (told.returncode, told.stdout) == (UNREADABLE, "")
+    assert str(run / folder) in told.stderr
 
 
 @pytest.mark.parametrize("line", READERS)

@@ -100,19 +100,22 @@ class Chains:
         retried = [f"{r.id}~{attempt}" for r in requests for attempt in range(1, ATTEMPTS)]
         await self.crew.rollout.all("abort", [r.id for r in requests] + retried)
 
-    def drop(self, sample: Sample, fate: str) -> None:
-        """A sample is not trained on; the ledger keeps the reason."""
-        self.ledger.drop(sample.trajectory, fate, self.version)
+    def drop(self, samples: Sequence[Sample], fate: str) -> None:
+        """Samples that are not trained on; the ledger keeps the reason."""
+        if samples:
+            self.ledger.drop([s.trajectory for s in samples], fate, self.version)
 
     async def learn(self, number: int, samples: Sequence[Sample], max_lag: int) -> bool:
         """One learner step and its publication, also without a sample: what may begin is counted in
         versions. False when the learner died: its newest checkpoint is the next version."""
-        chosen = [s for s in samples if self._is_used(s, max_lag)]
+        fates = [(self._fate(s, max_lag), s) for s in samples]
+        chosen = [s for fate, s in fates if not fate]
+        for fate in sorted({fate for fate, _ in fates} - {""}):
+            self.drop([s for its, s in fates if its == fate], fate)
         try:
             await self._train(number, chosen)
         except LOST:
-            for sample in chosen:
-                self.drop(sample, "failed")
+            self.drop(chosen, "failed")
             event = f"step {number} is made again, from the weights before step"
             self._note(f"{event} {self.checkpoint.step}{_lost(self.unsaved)}")
             self.unsaved = []
@@ -153,19 +156,15 @@ class Chains:
         for bytes in await self.crew.rollout.all("receive", manifest):
             self.ledger.received(bytes)
 
-    def _is_used(self, sample: Sample, max_lag: int) -> bool:
-        fate = ""
+    def _fate(self, sample: Sample, max_lag: int) -> str:
+        """Why it is not trained on; empty where it is."""
         if math.isnan(sample.reward):
-            fate = "failed"
-        elif self.version - sample.trajectory.first_version > max_lag:
-            fate = "stale"
-        elif self.config.drop_truncated and sample.trajectory.finish == "length":
-            fate = "truncated"
-        elif sample.advantage == 0:
-            fate = "zero-advantage"
-        if fate:
-            self.drop(sample, fate)
-        return not fate
+            return "failed"
+        if self.version - sample.trajectory.first_version > max_lag:
+            return "stale"
+        if self.config.drop_truncated and sample.trajectory.finish == "length":
+            return "truncated"
+        return "zero-advantage" if sample.advantage == 0 else ""
 
     def _note(self, event: str) -> None:
         self.ledger.events.append(event)

@@ -99,11 +99,11 @@ class Ledger:
     def lost(self, samples: int) -> None:
         self._counts["lost"] += samples
 
-    def drop(self, trajectory: Trajectory, fate: str, version: int) -> Use:
-        use = use_of(trajectory, fate, version)
-        self._uses.append(use)
-        self.unused -= 1
-        return use
+    def drop(self, trajectories: Iterable[Trajectory], fate: str, version: int) -> list[Use]:
+        uses = [use_of(trajectory, fate, version) for trajectory in trajectories]
+        self._uses += uses
+        self.unused -= len(uses)
+        return uses
 
     def trained(self, report: TrainReport) -> None:
         self._report = report

@@ -74,8 +74,7 @@ class Placement(ABC):
         failed = [task for task in tasks if task not in good | running]
         kept = (first + failed)[: self.config.prompts]
         for task in tasks.keys() - kept:
-            for sample in await task:
-                self.chains.drop(sample, "filtered")
+            self.chains.drop(await task, "filtered")
         return [sample for task in kept for sample in await task]
 
     def succeeded(self, sample: Sample) -> bool:

@@ -20,7 +20,7 @@ class TrajectoryQueue:
     """Completed groups, taken oldest weights first; `version` is the learner's."""
 
     def __init__(
-        self, batch: int, max_lag: int, version: int, reject: Callable[[Sample], None]
+        self, batch: int, max_lag: int, version: int, reject: Callable[[list[Sample]], None]
     ) -> None:
         self.batch, self.max_lag, self.version, self.reject = batch, max_lag, version, reject
         self.visible = version  # to the workers; the learner may be ahead while weights travel
@@ -65,12 +65,12 @@ class TrajectoryQueue:
                 stale = [group for group in self.groups if not any(map(self._fresh, group))]
                 self.groups = deque(fresh)
                 self.begun -= len(stale)
-                self._drop([sample for group in stale for sample in group])
+                self.reject([sample for group in stale for sample in group])
                 if len(self.groups) >= self.batch:
                     break
                 self.changed.notify_all()  # there is room again
             taken = [s for _ in range(self.batch) for s in self.groups.popleft()]
-            self._drop([s for s in taken if not self._fresh(s)])
+            self.reject([s for s in taken if not self._fresh(s)])
             return [s for s in taken if self._fresh(s)]
 
     async def advance(self, version: int) -> None:
@@ -88,7 +88,3 @@ class TrajectoryQueue:
 
     def _fresh(self, sample: Sample) -> bool:
         return self.version - sample.trajectory.first_version <= self.max_lag
-
-    def _drop(self, samples: list[Sample]) -> None:
-        for sample in samples:
-            self.reject(sample)

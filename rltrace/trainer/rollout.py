@@ -68,6 +68,9 @@ class RolloutWorker:
             await self.use_tool(sequence)
             if not sequence.finish:
                 await self.engine.extend(sequence)
+        return self.complete(sequence)
+
+    def complete(self, sequence: Sequence) -> Trajectory:
         trajectory = self.engine.finish(sequence)
         return _from_text(trajectory, self.task) if self.config.retokenize else trajectory
 

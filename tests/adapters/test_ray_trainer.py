@@ -104,8 +104,8 @@ class Receiver:
     engine = SimpleNamespace(version=1)
     task = SimpleNamespace(name="lookup")
 
-    def episode(self, request: Any, **told: Any) -> Any:
-        return SimpleNamespace(prompt=request.prompt, preemptions=0, **told)
+    def complete(self, sequence: Any, **told: Any) -> Any:
+        return SimpleNamespace(prompt=sequence.request.prompt, preemptions=0, **told)
 
     def receive(self, manifest: Any, left: int) -> int:
         self.engine.open = [0] * left
@@ -135,10 +135,13 @@ def test_a_receive_beside_any_generation_stalls_it_for_the_load_alone(
 def test_token_ids_are_captured_as_the_engine_had_them(rows: Rows) -> None:
     """With a tool's, which are in between; and a sample that was cut before it began has none."""
     ends: dict[str, Any] = {"last_version": 3, "env_seconds": 0.5, "turns": 2, "faithful": True}
-    given = SimpleNamespace(id="one", group="g", prompt=(1, 2))
-    cut = SimpleNamespace(id="two", group="g", prompt=(3,))
-    Receiver().episode(given, tokens=np.array([5, 6, 7]), response_tokens=2, finish="stop", **ends)
-    Receiver().episode(cut, tokens=np.array([], int), response_tokens=0, finish="abort", **ends)
+    requests = ("one", (1, 2)), ("two", (3,))
+    given, cut = (
+        SimpleNamespace(request=SimpleNamespace(id=id, group="g", prompt=prompt))
+        for id, prompt in requests
+    )
+    Receiver().complete(given, tokens=np.array([5, 6, 7]), response_tokens=2, finish="stop", **ends)
+    Receiver().complete(cut, tokens=np.array([], int), response_tokens=0, finish="abort", **ends)
     ids = "prompt_token_ids, response_token_ids"
     assert rows(f"SELECT trajectory, {ids} FROM captured ORDER BY 2") == [
         (identify("one"), [1, 2], [5, 6, 7]),

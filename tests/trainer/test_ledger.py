@@ -59,8 +59,8 @@ def test_a_step_says_what_ended_what_was_trained_on_and_what_was_not(ledger: Led
     ]
     ledger.generated(ended)
     ledger.scored([Sample(ended[0], reward=1.0), Sample(ended[3], reward=0.5), Sample(ended[4])])
-    ledger.drop(ended[2], "filtered", version=4)
-    ledger.drop(ended[3], "truncated", version=4)
+    ledger.drop([ended[2]], "filtered", version=4)
+    ledger.drop([ended[3]], "truncated", version=4)
     ledger.trained(report(ended[0], ended[1], version=4))
     ledger.received(100)
     ledger.received(100)
@@ -91,7 +91,7 @@ def test_what_a_step_counts_is_not_counted_again_and_what_comes_after_the_last_i
     assert (empty.reward, empty.loss, empty.kl, empty.ess, empty.clip_share) == (None,) * 5
     assert ledger.unused == 0
     ledger.generated([trajectory("b", finish="abort"), trajectory("c")])
-    ledger.drop(trajectory("c"), "stale", 1)
+    ledger.drop([trajectory("c")], "stale", 1)
     seconds = ledger.seconds
     ledger.end(version=1)
     assert ledger.after is not None
@@ -102,7 +102,7 @@ def test_what_a_step_counts_is_not_counted_again_and_what_comes_after_the_last_i
 
 
 def test_a_sample_without_a_token_has_no_lag(ledger: Ledger) -> None:
-    use = ledger.drop(trajectory("a", tokens=0, first=-1, last=-1), "filtered", version=9)
+    (use,) = ledger.drop([trajectory("a", tokens=0, first=-1, last=-1)], "filtered", version=9)
     assert (use.lag, use.in_flight, use.in_queue, use.tokens) == (0, 0, 0, 0)
     assert math.isnan(use.sum_w)
 

@@ -24,7 +24,7 @@ class Queue(TrajectoryQueue):
 
     def __init__(self, max_lag: int, version: int = 0) -> None:
         self.rejected: list[Sample] = []
-        super().__init__(BATCH, max_lag, version, self.rejected.append)
+        super().__init__(BATCH, max_lag, version, self.rejected.extend)
 
 
 async def settled(*tasks: asyncio.Task[Any]) -> int:

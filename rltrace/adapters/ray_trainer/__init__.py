@@ -88,7 +88,7 @@ def _first_tokens(call: Call) -> None:
 
 def _ended(call: Call) -> None:
     """A sample is complete. One that was cut off before it began is an event without a length."""
-    request, trajectory = call.argument("request"), call.result
+    request, trajectory = call.argument("sequence").request, call.result
     row = _generating.pop(request.id, None)
     if trajectory is not None:
         row = row or _row(call, request, -1, start_ns=call.end_ns)
@@ -125,7 +125,7 @@ def _used(call: Call) -> None:
     report = call.argument("report")
     if report is not None and report.updates:
         record_figures(call, {"loss": report.loss, "kl": report.kl})
-    booked = [call.result] if report is None else report.uses
+    booked = call.result if report is None else report.uses
     fates = [codes_of("Fate")[one.fate] for one in booked]
     columns = {name: [getattr(one, name) for one in booked] for name in _USE}
     uses(call, fates, [identify(one.trajectory) for one in booked], **columns)
@@ -182,7 +182,7 @@ class RayTrainer(Adapter):
         # Until it has nothing to do; a probe delays each iteration, as nobody waits for the end.
         Hook(f"{_ENGINE}._run", "rollout", name="Engine", dose=""),
         Hook(f"{_ENGINE}.iterate", dose="rollout"),
-        Hook(f"{_ROLLOUT}.episode", after=_ended),
+        Hook(f"{_ROLLOUT}.complete", after=_ended),
         Hook(f"{_ROLLOUT}.use_tool", "env"),
         Hook(f"{_ENGINE}.prefill", before=_prefill_begins, after=_first_tokens),
         Hook(f"{_REWARD}.__init__", after=_rank),

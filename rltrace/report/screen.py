@@ -269,7 +269,7 @@ def where(summary: Summary) -> TimeShares | None:
     named = {row.name for row in shown}
     beside = [row for row in summary.stages if row.name not in named and row.overlapped_s.mean > 0]
     said = ", ".join(f"{row.name} {units.seconds(row.tau_s.mean)}" for row in beside)
-    also = f"overlapped, no step waits for it: {said}" if said else ""
+    also = f"beside these: {said}" if said else ""
     if steps.between:
         between = ", ".join(f"{name} {units.seconds(s)}" for name, s in steps.between.items())
         also = "; ".join(filter(None, (f"between two steps: {between}", also)))

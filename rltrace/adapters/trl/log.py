@@ -23,6 +23,7 @@ _SUMS = ("train_", "total_flos")  # what the last line has, which other formats 
 _OF_SAMPLES = ("num_tokens", "completions/"), ("reward",)  # ms-swift repeats the last reward
 _LOGGING_STEPS, _EPOCH = "logging_steps", "epoch"
 _ALL_STEPS = ("train_runtime", "train_steps_per_second")  # their product
+_MOST = 1e9  # steps, or entries: a log of more is refused where it is read
 _STEP_TIME, _BY_BAR = "step_time", "progress/step_s"
 _SURE_S = 10  # between records: a bar shows whole seconds
 _BLOCKS = {"sync_weights", "_calculate_rewards", "compute_loss"}  # and what begins as below
@@ -67,8 +68,10 @@ def _by_epoch(every: list[LogRecord], settings: Mapping[str, str]) -> tuple[list
     first = at[1]
     gap = mean(gaps[0 < 2 * first < gaps[0] :] or gaps)  # but for that from the very first step
     if not stated and (end := float(settings.get(_EPOCH, 0))):
-        stated = round(math.prod(float(settings.get(name, 0)) for name in _ALL_STEPS) * gap / end)
-    before = (round(first / gap) or first == 0) - 1  # entries; a small epoch is rounded to 0
+        every_step = math.prod(float(settings.get(name, 0)) for name in _ALL_STEPS)
+        stated = round(min(_MOST, abs(every_step * gap / end)))
+    # Entries before the first one; a small epoch is rounded to 0.
+    before = (round(min(_MOST, abs(first) / gap)) or first == 0) - 1
     steps = {n: max(1, stated * (before + n)) for n in at} if stated else {}
     return [replace(one, step=steps.get(one.step, one.step)) for one in every], stated or 1
 

@@ -66,9 +66,7 @@ def wrap(
     hooked = Counter(hook.partition("=")[0] for hook in stages)
     if twice := [target for target, n in hooked.items() if n > 1]:  # its time would count twice
         raise WrongUsage(f"--hook {twice[0]} has two stages: give one")
-    after_s = None
-    if stuck_after is not None:
-        after_s = options.seconds(stuck_after, "--stuck-after", least=1.0)
+    after_s = None if stuck_after is None else options.seconds(stuck_after, "--stuck-after", 1.0)
     sys.exit(wrap_(list(command), out, WrapOptions(probe=design, stuck_after_s=after_s, **asked)))
 
 

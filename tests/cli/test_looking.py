@@ -84,7 +84,7 @@ def test_info_says_who_a_stuck_job_waited_for(run: Path) -> None:
     culprit = {"kind": "dead", "who": "x", "role": "", "rank": 0, "host": "h", "pid": 7,
                "says": "rollout 3 has died", "place": ""}  # fmt: skip
     stuck = {"step": 3, "since_ns": since_ns, "seen_ns": since_ns, "certainty": 0, "usual_s": 1.0,
-             "culprit": culprit, "waiting": [], "not_it": [], "also": []}  # fmt: skip
+             "culprit": culprit, "waiting": [], "gpus": [], "also": []}  # fmt: skip
     told = {"what": "stuck", "target": str(since_ns), "detail": "it waits", "stuck": stuck}
     (run / "problems" / "node-1.jsonl").write_text(json.dumps(told))
     shown = invoke("info", run).output

@@ -19,7 +19,8 @@ import pytest
 import rltrace
 from benchmarks.stuck.__main__ import run as run_hang
 from benchmarks.stuck.hangs import KINDS as HANGS
-from rltrace.testing.inside.analysis import summarize
+from rltrace.testing.handmade_runs import process, rows, run_of
+from rltrace.testing.inside.analysis import ProcessSeen, RunAnalysis, first_cause, summarize
 from rltrace.testing.inside.run import computes, look, look_at, on_demand
 from rltrace.testing.inside.trace import RltraceError
 
@@ -326,6 +327,25 @@ def test_a_thread_that_waits_now_and_then_is_seen_as_it_waits(
         assert seen.threads[0].wait != ""
     job.communicate("\n")
     assert job.returncode == 0
+
+
+def test_which_gpus_work_and_which_are_idle_is_told(tmp_path: Path) -> None:
+    """By made-up samples, as a machine without GPUs has none. Before the silence all three work."""
+    watched = {
+        "busy": [90.0, 100.0, 100.0],
+        "idle": [90.0, 0.0, 0.0],
+        "neither": [90.0, 90.0, 10.0],
+    }
+    agent = process("agent")
+    for device, values in enumerate(watched.values()):
+        rows(agent, "samples", time_s=[9.0, 20.0, 40.0], value=values, device=device,
+             counter="gpu/busy_percent")  # fmt: skip
+    run = run_of(tmp_path, process("learner", (("step", 0), 0, 10), ("train", 1, 10)), agent)
+    analysis = RunAnalysis(run)
+    seen = {one.who: ProcessSeen(one.pid, True, "S", ()) for one in run.processes}
+    since_ns = first_cause(analysis, seen, 0).since_ns
+    told = first_cause(analysis, seen, since_ns + 60 * 10**9).gpus
+    assert [line.split()[0] + line.split()[-1] for line in told] == ["0busy", "1idle"]
 
 
 def test_a_wait_for_another_thread_is_none_for_a_child(

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from rltrace.analysis.figures.devices import device_load
 from rltrace.analysis.run_analysis import RunAnalysis
 from rltrace.analysis.stuck.observed import Culprit, ProcessSeen, Stuck, ThreadSeen
 from rltrace.analysis.timeline.stages import usual_step_s
@@ -133,7 +134,7 @@ def first_cause(analysis: RunAnalysis, seen: Mapping[str, ProcessSeen], seen_ns:
     known_s = usual_s if math.isfinite(usual_s) else 0.0
     return Stuck(
         step, since_ns, seen_ns, known_s, KINDS.index(culprit.kind), culprit,
-        tuple(case.waiting(culprit)), tuple(case.not_it()), (*case.also, *case.failures()),
+        tuple(case.waiting(culprit)), tuple(case.gpus()), (*case.also, *case.failures()),
     )  # fmt: skip
 
 
@@ -274,9 +275,12 @@ class _Case:
             plural = "es" if role.endswith("s") else "s"
             yield f"{n} {role}{plural} {doing}" if n > 1 else f"{role} {doing}"
 
-    def not_it(self) -> Iterator[str]:
-        found = {one.stage for of in self.open.values() for one in of}
-        yield from (f"0 open {table}" for table, _, stage in _TABLES if stage not in found)
+    def gpus(self) -> Iterator[str]:
+        """A kernel that never ends, or waits for other ranks, keeps its GPU busy; where a host
+        launches none it is idle. What came before the silence is left out."""
+        for gpu in device_load(self.run, self.since_ns + 2 * 10**9, self.seen_ns):
+            if not 0.1 < gpu.busy_share < 0.9 and not math.isnan(gpu.busy_share):
+                yield f"{gpu.device} of {gpu.host} {'busy' if gpu.busy_share > 0.5 else 'idle'}"
 
     def failures(self) -> Iterator[str]:
         """What went wrong before: a thread that failed may be the one that is waited for."""

@@ -60,7 +60,7 @@ class Culprit:
 class Stuck:
     """Nothing began or ended since `since_ns`, as was seen at `seen_ns` (Unix ns). `usual_s` is a
     usual step (0: unknown), `certainty` the place of the culprit's kind in the order in which
-    kinds are believed, `waiting` who waits for what, `not_it` what it is not."""
+    kinds are believed, `waiting` who waits for what, `gpus` which work."""
 
     step: int
     since_ns: int
@@ -69,7 +69,7 @@ class Stuck:
     certainty: int
     culprit: Culprit
     waiting: tuple[str, ...] = ()
-    not_it: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     moves: bool = False  # it is not stuck: somebody asked
 
@@ -90,8 +90,8 @@ class Stuck:
         yield from (("", one) for one in self.also)
         if self.waiting:
             yield "waiting", " · ".join(self.waiting)
-        if self.not_it:
-            yield "not it", ", ".join(self.not_it)
+        if self.gpus:
+            yield "GPUs", " · ".join(self.gpus)
 
     @property
     def sentence(self) -> str:
@@ -120,7 +120,7 @@ def stuck_of(told: object) -> Stuck | None:
             return None
         fields: dict[str, Any] = {name: kind(told[name]) for name, kind in _FIELDS.items()}
         culprit = Culprit(**{name: kind(told["culprit"][name]) for name, kind in _CULPRIT.items()})
-        texts: dict[str, Any] = {name: tuple(map(str, told[name])) for name in _TEXTS}
+        texts: dict[str, Any] = {name: tuple(map(str, told.get(name, ()))) for name in _TEXTS}
         return Stuck(**fields, culprit=culprit, **texts)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
@@ -130,7 +130,7 @@ _FIELDS: dict[str, Any] = {
     **dict.fromkeys(("step", "since_ns", "seen_ns", "certainty"), int),
     "usual_s": float,
 }
-_TEXTS = ("waiting", "not_it", "also")
+_TEXTS = ("waiting", "gpus", "also")
 _CULPRIT: dict[str, Any] = {
     **dict.fromkeys(("kind", "who", "role", "host", "says", "place"), str),
     **dict.fromkeys(("rank", "pid"), int),

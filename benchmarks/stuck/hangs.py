@@ -20,6 +20,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,10 @@ def silent_server() -> None:
     code = f"from benchmarks.stuck.hangs import _serve; _serve({port})"
     plain = {k: v for k, v in os.environ.items() if not k.startswith("RLTRACE")}
     server = subprocess.Popen([sys.executable, "-c", code, "-", str(_FOLDER)], env=plain)
-    time.sleep(2)
+    while server.poll() is None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            break
+        time.sleep(0.1)
 
     def ask(step: int) -> None:
         with rltrace.reward(f"{step}/0", 0.0) as row:

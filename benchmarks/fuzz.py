@@ -183,9 +183,12 @@ def _print(progress: dict[str, Progress], covered: dict[str, dict[str, tuple[int
 
 def _read(name: str) -> Progress:
     try:
-        return Progress(**json.loads((_STATE / name / "progress.json").read_text()))
+        read = Progress(**json.loads((_STATE / name / "progress.json").read_text()))
     except FileNotFoundError:
         return Progress()
+    there = {file.name for file in (_STATE / name / "findings").glob("*")}
+    read.findings = {file: said for file, said in read.findings.items() if file in there}
+    return read  # without what was mended since, and its file deleted
 
 
 def _write(name: str, progress: Progress) -> None:

@@ -396,7 +396,7 @@ def judges_of(run: OpenedRun, samples: SteadySamples, since_ns: int) -> tuple[in
     at_once, busy_ns, work_ns = _at_once(*made)
     if work_ns < _WORKED * latency_ns and busy_ns > _WORKED * awaited_ns:
         return at_once, work_ns / len(begin) / 1e9, False
-    return asked, math.inf, asked <= at_once and items.mean() > 1
+    return asked, math.inf, bool(asked <= at_once and items.sum() > len(items))
 
 
 def _at_once(begin: Ints, end: Ints) -> tuple[int, int, int]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -47,29 +47,34 @@ class ObjectStore(Way):
 
     @contextmanager
     def session(self, model: Model, folder: Path) -> Iterator[None]:
-        """A cluster of its own, for both."""
+        """A cluster of its own, for both.
+
+        Ray's own handlers of a signal may hang or abort. Its library's are put off by a variable,
+        which it reads as it is imported; Python's are not set where the main thread does not begin.
+        """
+        os.environ.update(
+            {"RAY_memory_monitor_refresh_ms": "0", "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}
+        )
         import ray
 
         if ray.is_initialized():
             yield
             return
-        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-        os.environ.update({"RAY_memory_monitor_refresh_ms": "0"})
-        try:
-            ray.init(
-                address="local",
-                num_cpus=1,  # so many workers it starts at once; receivers reserve none
-                object_store_memory=max(100 << 20, _VERSIONS * model.bytes),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="error",
-                _temp_dir=str(folder),  # its sockets want a short path
-            )
-            for number, handler in before.items():
-                signal.signal(number, handler)  # Ray has put its own
-            yield
-        finally:
-            ray.shutdown()
+        options = {
+            "address": "local",
+            "num_cpus": 1,  # so many workers it starts at once; receivers reserve none
+            "object_store_memory": max(100 << 20, _VERSIONS * model.bytes),
+            "include_dashboard": False,
+            "log_to_driver": False,
+            "logging_level": "error",
+            "_temp_dir": str(folder),  # its sockets want a short path
+        }
+        with ThreadPoolExecutor(1) as other:  # which stays: Ray's processes end with the thread
+            try:
+                other.submit(ray.init, **options).result()
+                yield
+            finally:
+                ray.shutdown()
 
     def receivers(self, setting: BenchSetting, crowd: Crowd) -> Crowd:
         return _Actors(setting, self.flat)

@@ -72,8 +72,9 @@ class Recorder:
         """Takes on the identity of this process. Nothing is written yet."""
         self._started_ns = monotonic_ns()
         self._ppid = os.getppid()  # another one once the parent has ended
-        host, mark = _filename(os.uname().nodename), os.urandom(3).hex()
-        self.who = f"{host}-{os.getpid()}-{self._started_ns}-{mark}"
+        host = os.uname().nodename
+        host = "".join(c if (c.isalnum() and c.isascii()) or c in "._" else "_" for c in host)[:60]
+        self.who = f"{host}-{os.getpid()}-{self._started_ns}-{os.urandom(3).hex()}"
         self._described: dict[str, Any] = {}
         self._introduced = False
         self.tables = {
@@ -442,7 +443,3 @@ def to_stderr(text: str, longest: int | None = _LONGEST_SAID) -> None:
         text = visible(text, longest)
     with contained(OSError):
         os.write(2, f"rltrace: {text}\n".encode("utf-8", "backslashreplace"))
-
-
-def _filename(text: str) -> str:
-    return "".join(c if (c.isalnum() and c.isascii()) or c in "._" else "_" for c in text)[:60]

@@ -44,10 +44,6 @@ def _is_numbers(value: object) -> bool:
     return len(numbers) == len(value) and all(-EVER_NS < v < EVER_NS for v in numbers)
 
 
-def _is_clock(value: object) -> bool:
-    return isinstance(value, dict) and all(map(is_whole, value.values()))
-
-
 def _are_trainings(value: object) -> bool:
     """Whether it lists what a process said of itself in each of its trainings."""
     return isinstance(value, list) and all(
@@ -76,7 +72,7 @@ PROCESS: _Kinds = {
     **dict.fromkeys(("node", "host"), _TEXT),
     **dict.fromkeys(("argv", "hooks"), _LIST),
     **dict.fromkeys(("settings", "versions", "recording-stopped"), _TABLE),
-    "clock": (_is_clock, "no pair of times"),
+    "clock": (lambda v: isinstance(v, dict) and all(map(is_whole, v.values())), "no pair of times"),
     "cpus": (lambda said: bool(re.fullmatch("[0-9a-f]{1,1024}", str(said))), "no mask"),
     "reward_weights": (_is_numbers, "no table of numbers"),
     "trainings": (_are_trainings, "no list of trainings"),

@@ -188,6 +188,33 @@ def test_while_all_samples_are_in_their_tools_nothing_is_generated(
     assert found.tau_s[0, [Stage.ROLLOUT, Stage.ENV]] == pytest.approx(tau_s)
 
 
+@pytest.mark.parametrize(
+    ("trained", "exposed_s", "train_s"),
+    [
+        ((10.0, 10.0), {"rollout": 3.0, "reward": 4.0, "train": 3.0}, 3.0),
+        ((10.0, 9.0), {"rollout": 3.0, "reward": 1.0, "train": 6.0}, 6.0),  # no collective
+    ],
+)
+def test_who_comes_last_to_a_collective_holds_up_the_others(
+    tmp_path: Path, trained: tuple[float, float], exposed_s: Any, train_s: float
+) -> None:
+    """Of four ranks one judges for 4 s, the others for 1 s. All end training, or one before."""
+    ranks = []
+    for rank in range(4):
+        judged, end = (7, trained[1]) if rank == 3 else (4, trained[0])
+        spans: list[tuple[Any, ...]] = []
+        for n in range(STEPS):
+            at = 10 * n
+            stages = (ROLLOUT, 0, 3), (REWARD, 3, judged), (TRAIN, judged, end)
+            spans += [(stage, at + since, at + until) for stage, since, until in stages]
+            spans += [(("step", n), at, at + 10)]
+        ranks.append(process("learner", *spans, rank=rank))
+    found = breakdown_of(run_of(tmp_path, *ranks))
+    exposed = {word(stage): found.exposed_s[1, stage] for stage in Stage}
+    assert {name: s for name, s in exposed.items() if s} == pytest.approx(exposed_s)
+    assert found.tau_s[1, TRAIN] == pytest.approx(train_s)
+
+
 TRAINER, ENGINE, TOOLS = 0, 1, 2
 
 

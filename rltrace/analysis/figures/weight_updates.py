@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -82,7 +81,7 @@ def syncs(run: OpenedRun, steps: Steps) -> Syncs | None:
     spent = phases(run, chosen, len(seconds))
     figures = "role, process, transport, bytes, end_ns - start_ns, stall_ns"
     taken = run.ask_columns(f"select {figures} {chosen}")
-    rows = np.stack([_floats(column) for column in taken.values()])
+    rows = np.stack([np.ma.filled(of.astype(np.float64), math.nan) for of in taken.values()])
     codes, times = np.unique(rows[2][rows[2] >= 0], return_counts=True)
     codes = codes[np.argsort(-times, kind="stable")]
     return Syncs(
@@ -95,10 +94,6 @@ def syncs(run: OpenedRun, steps: Steps) -> Syncs | None:
         participants=tuple(_participants(rows[:, rows[0] == r]) for r in np.unique(rows[0])),
         phases_s=spent,
     )
-
-
-def _floats(column: Any) -> Floats:
-    return np.asarray(np.ma.filled(column.astype(np.float64), math.nan))
 
 
 def _within(steps: Steps) -> tuple[int, int]:

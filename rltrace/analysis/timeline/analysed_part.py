@@ -15,7 +15,7 @@ from rltrace.trace.read.bounds import EVER_NS
 from rltrace.trace.read.processes import TracedProcess
 from rltrace.trace.read.row_filters import Range, begun_again, of_one_rank, parts_of
 from rltrace.trace.read.run import OpenedRun
-from rltrace.trace.read.run_losses import End, read_ends
+from rltrace.trace.read.run_losses import read_ends
 from rltrace.trace.run_dir import PROCESS_FAILED, RECORDING_STOPPED
 
 AnyRun = TypeVar("AnyRun", bound=OpenedRun)
@@ -71,16 +71,13 @@ def _phase_begins(run: OpenedRun, rows: list[_Step]) -> Iterator[int]:
         return
     ends, since = read_ends(run.path, run.processes), 0
     failed = {one.get("who") for one in run.problems if one.get("what") == PROCESS_FAILED}
-    ill = {p.number for p in run.processes if p.who in failed or not _well(ends.get(p.number))}
+    bad = {of for of, end in ends.items() if not end.asked and (end.signal or end.code or end.why)}
+    ill = bad | {process.number for process in run.processes if process.who in failed}
     for place in places:
         (*_, end_ns, by), (step, _, _, process) = rows[place - 1], rows[place]
         if step <= rows[since][0] and end_ns >= 0 and (by == process or by not in ill):
             since = place
             yield place
-
-
-def _well(end: End | None) -> bool:
-    return end is None or end.asked or not (end.signal or end.code or end.why)
 
 
 def last_phase(run: AnyRun) -> AnyRun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,10 +60,10 @@ class OpenSpan:
 @dataclass(frozen=True)
 class Activity:
     """Who was in which stage when. An instant of a lane belongs to the innermost span, and none is
-    generation in a process whose samples are all in their tools; an open span lasts until the last
-    sign of its process. `first_ns` and `last_ns` bound everything (0: nothing). Stages
-    `from_tables` have no spans; those `by_trainers` ran where training did, too. What is in the
-    `background` counts as a process, and in no stage."""
+    generation in a process whose samples are all in their tools, or training in a rank that waits
+    for others; an open span lasts until its process's last sign. `first_ns` and `last_ns` bound
+    everything (0: nothing). Stages `from_tables` have no spans; those `by_trainers` ran where
+    training did, too. What is in the `background` counts as a process, and in no stage."""
 
     spans_of_stage: dict[Stage, int]
     spans_of_process: dict[int, int]
@@ -75,7 +75,7 @@ class Activity:
     last_ns: int
     _union: Union
     background: Background = ()
-    _in_tools: Intervals | None = None  # when a stage of a process stood still
+    _still: Intervals | None = None  # when a stage of a process stood still
 
     def slices(self, first_ns: int, last_ns: int) -> Iterator[tuple[int, int, Intervals]]:
         """`(from_ns, to_ns, intervals)`: slices of time, the last first, which together cover the
@@ -104,9 +104,9 @@ class Activity:
         """The process of each interval, and the interval with its stage as its group."""
         working = intervals.take(intervals.group % CODES != Stage.STEP)
         pieces = innermost(working, working.group // _PLACES, is_evaluation(working.group))
-        if self._in_tools is not None and len(self._in_tools):
-            now = (self._in_tools.start < end) & (self._in_tools.end > start)
-            pieces = without(pieces, self._in_tools.take(now))
+        if self._still is not None and len(self._still):
+            now = (self._still.start < end) & (self._still.end > start)
+            pieces = without(pieces, self._still.take(now))
         return pieces.group // _PLACES, replace(pieces, group=pieces.group % codes)
 
 
@@ -127,8 +127,11 @@ def read_activity(run: OpenedRun) -> Activity:
     last_sign = dict(run.ask(_SQL["last_signs"]))
     union = _united(run, from_tables, last_sign, background)
     found = _activity(union, spans, from_tables, _by_trainers(*lanes[:4]), background)
-    idle, both = all_in_tools(run), (Stage.ROLLOUT, CODES + Stage.ROLLOUT)
-    still = [replace(idle, group=idle.group * _PLACES + place) for place in both]
+    idle = all_in_tools(run)
+    idle = replace(idle, group=idle.group * CODES + Stage.ROLLOUT)
+    still = joined([idle, waits_for_ranks(run, lanes)])
+    process, stage = still.group // CODES, still.group % CODES
+    both = [replace(still, group=process * _PLACES + stage + place) for place in (0, CODES)]
     return replace(
         found,
         processes_of_stage=found.processes_of_stage | owners,
@@ -136,7 +139,7 @@ def read_activity(run: OpenedRun) -> Activity:
             OpenSpan(name, stage_of(code), process, start, last_sign[process])
             for name, code, process, start in (run.ask(_SQL["open_spans"]) if last_sign else ())
         ),
-        _in_tools=joined(still),
+        _still=joined(both),
     )
 
 
@@ -302,6 +305,19 @@ def _trusted(owner: Ints, tools: Intervals, process: Ints, said: Ints) -> Ints:
     known = np.isin(process, found) & (said > 0)
     told = np.bincount(np.searchsorted(found, process[known]), said[known], len(found))
     return np.asarray(found[(told == 0) | (took <= _AS_SAID * told)])
+
+
+# --- when a rank waits in a collective for one that is not there yet
+# All ranks leave a collective together, so the last to come holds up the others, which only wait
+# until it is there.
+
+
+def waits_for_ranks(run: OpenedRun, lanes: Sequence[Ints]) -> Intervals:
+    """When ranks were in a stage (the group: `process * CODES + stage`) before the last of them.
+    The n-th calls of one name are one of all ranks that train, where these end together."""
+    if len(np.unique(lanes[1][lanes[0] == Stage.TRAIN])) < 2:
+        return joined([])
+    return union(of_spans(*columns(run, _SQL["waits_for_ranks"].format(Stage=Stage, codes=CODES))))
 
 
 # --- processes that are in a stage for their own sake: an audit of old verdicts, say

@@ -48,6 +48,7 @@ _READINGS: dict[str, tuple[str, float]] = _TOLD.pop("reading")
 _DECLARED = (_declared(kind, *one) for kind, of in _TOLD.items() for one in of.items())
 METRICS = {metric.name: metric for metric in _DECLARED}  # in the order in which they are served
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})  # in labels
 Labels = tuple[str, ...]
 Value = tuple[str, Labels, "float | Histogram | None"]  # metric, labels but the run, value
 Families = dict[str, dict[Labels, "float | Histogram"]]  # by metric, as in `METRICS`
@@ -71,8 +72,8 @@ def exposition(values: Families) -> str:
         meaning = metric.meaning.replace("\\", "\\\\").replace("\n", "\\n")
         lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {metric.kind}"]
         for labels, value in of_labels.items():
-            named = zip(metric.labels, map(_escaped, labels), strict=True)
-            pairs = [f'{label}="{said}"' for label, said in named]
+            said = (whole_text(label).translate(_ESCAPED) for label in labels)
+            pairs = [f'{label}="{text}"' for label, text in zip(metric.labels, said, strict=True)]
             for suffix, own, number in _samples(value):
                 lines.append(f"{name}{suffix}{{{','.join(pairs + own)}}} {_number(number)}")
     return "".join(f"{line}\n" for line in lines)
@@ -199,10 +200,6 @@ def _samples(value: float | Histogram) -> list[tuple[str, list[str], float]]:
     counts = zip((*value.bounds, math.inf), value.cumulative(), strict=True)
     buckets = [("_bucket", [f'le="{_number(bound)}"'], float(n)) for bound, n in counts]
     return [*buckets, ("_sum", [], value.sum), ("_count", [], value.count)]
-
-
-def _escaped(text: str) -> str:
-    return whole_text(text).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def _number(value: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rltrace.analysis.timeline.stages import stage_rows
-from rltrace.testing import Process, process, run_of
+from rltrace.testing import Process, between, process, run_of
 from rltrace.testing.inside.analysis import Chain, read_activity
 from rltrace.testing.inside.trace import Stage, word
 from tests.analysis.made import breakdown_of, rows, steps_of
@@ -192,23 +192,31 @@ def test_while_all_samples_are_in_their_tools_nothing_is_generated(
     ("trained", "exposed_s", "train_s"),
     [
         ((10.0, 10.0), {"rollout": 3.0, "reward": 4.0, "train": 3.0}, 3.0),
-        ((10.0, 9.0), {"rollout": 3.0, "reward": 1.0, "train": 6.0}, 6.0),  # no collective
+        ((10.0, 8.0), {"rollout": 3.0, "reward": 1.0, "train": 6.0}, 6.0),  # no collective
+        # Of two calls a step the second is one: others wait for 3 s between them.
+        ((10.0, 10.0, 1.0), {"rollout": 3.0, "reward": 4.0, "train": 3.0}, 4.0),
     ],
 )
 def test_who_comes_last_to_a_collective_holds_up_the_others(
-    tmp_path: Path, trained: tuple[float, float], exposed_s: Any, train_s: float
+    tmp_path: Path, trained: tuple[float, ...], exposed_s: Any, train_s: float
 ) -> None:
-    """Of four ranks one judges for 4 s, the others for 1 s. All end training, or one before."""
+    """Of four ranks one judges for 4 s, the others for 1 s. All end training, or one before.
+    Before what they do together each trains for so many seconds by itself."""
     ranks = []
     for rank in range(4):
         judged, end = (7, trained[1]) if rank == 3 else (4, trained[0])
-        spans: list[tuple[Any, ...]] = []
+        alone = judged + sum(trained[2:])
+        ranks.append(process("learner", rank=rank))
         for n in range(STEPS):
             at = 10 * n
-            stages = (ROLLOUT, 0, 3), (REWARD, 3, judged), (TRAIN, judged, end)
-            spans += [(stage, at + since, at + until) for stage, since, until in stages]
-            spans += [(("step", n), at, at + 10)]
-        ranks.append(process("learner", *spans, rank=rank))
+            others = (
+                (("step", n), at, at + 10),
+                (ROLLOUT, at, at + 3),
+                (REWARD, at + 3, at + judged),
+            )
+            ranks[-1].spans += process("", *others).spans
+            for since, until in ((judged, alone), (alone, end))[judged == alone :]:
+                ranks[-1].span(between(at + since, at + until), "train", TRAIN, n)
     found = breakdown_of(run_of(tmp_path, *ranks))
     exposed = {word(stage): found.exposed_s[1, stage] for stage in Stage}
     assert {name: s for name, s in exposed.items() if s} == pytest.approx(exposed_s)

@@ -314,7 +314,7 @@ def _trusted(owner: Ints, tools: Intervals, process: Ints, said: Ints) -> Ints:
 
 def waits_for_ranks(run: OpenedRun, lanes: Sequence[Ints]) -> Intervals:
     """When ranks were in a stage (the group: `process * CODES + stage`) before the last of them.
-    The n-th calls of one name are one of all ranks that train, where these end together."""
+    The n-th calls of a step are one of all ranks that train, where these end together."""
     if len(np.unique(lanes[1][lanes[0] == Stage.TRAIN])) < 2:
         return joined([])
     return union(of_spans(*columns(run, _SQL["waits_for_ranks"].format(Stage=Stage, codes=CODES))))

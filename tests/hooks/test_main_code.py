@@ -226,3 +226,13 @@ def test_a_process_tells_which_hooks_are_in_place(job: RunJob, tmp_path: Path) -
         assert done.problems[0]["detail"] == "no nevr in script.py (did you mean never?)"
         done.run_path.rename(tmp_path / f"run-{placed}")  # its agent may write for a second yet
     assert "hooks" not in job(PY, "script.py", program=program).processes[0]
+
+
+def test_a_launcher_lacks_no_hook(job: RunJob, tmp_path: Path) -> None:
+    launch = "import subprocess, sys\nsubprocess.run([sys.executable, *sys.argv[1:]], check=True)"
+    (tmp_path / "torchrun").write_text(launch)
+    hooks = ("__main__:generate=rollout", "__main__:genrate=train")
+    program = "def generate(): pass\ngenerate()"
+    done = job(PY, "torchrun", "script.py", program=program, hooks=hooks)
+    told = [(problem["target"], problem["detail"]) for problem in done.problems]
+    assert told == [("__main__:genrate", "no genrate in script.py (did you mean generate?)")]

@@ -26,6 +26,7 @@ from rltrace.hooks.hook import Hook
 from rltrace.hooks.launch_info import Program
 from rltrace.hooks.recorder import hook_failed
 from rltrace.trace.job_exceptions import contained
+from rltrace.trace.safe_text import LAUNCHERS
 
 if TYPE_CHECKING:
     from rltrace.hooks.import_finder import ImportFinder
@@ -61,7 +62,8 @@ def _compile_script(path: str) -> CodeType | None:
     with open(path, "rb") as file:
         source = file.read()
     code, wanted = _compiled(source, path, {"__main__"})
-    for name, hook in wanted:
+    launches = os.path.basename(path) in LAUNCHERS  # what it lacks is in the script that it runs
+    for name, hook in () if launches else wanted:
         known = (found[1].decode() for found in re.finditer(rb"\bdef (\w+)", source))
         boot.installation().missing(hook, f"{name} in {os.path.basename(path)}", known)
     return code
